@@ -1,0 +1,52 @@
+"""Rollout Workbench: where should the next rollout go?
+
+    from workbench import Experiment
+    Experiment(model="tiny", pipeline="grpo + mopps").start()
+
+The names below load what they need on first use, so that `import workbench` stays light.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+__version__ = "0.1.0"
+
+_HOME = {
+    "Budget": "workbench.types",
+    "Experiment": "workbench.experiment",
+    "Only": "workbench.stages",
+    "Pipeline": "workbench.pipeline",
+    "Session": "workbench.session",
+    "Store": "workbench.store",
+    "catalog": "workbench.catalog",
+    "run": "workbench.pipeline",
+}
+
+__all__ = sorted([*_HOME, "__version__"])
+
+if TYPE_CHECKING:
+    from workbench import catalog as catalog
+    from workbench.experiment import Experiment as Experiment
+    from workbench.pipeline import Pipeline as Pipeline
+    from workbench.pipeline import run as run
+    from workbench.session import Session as Session
+    from workbench.stages import Only as Only
+    from workbench.store import Store as Store
+    from workbench.types import Budget as Budget
+
+
+def __getattr__(name: str) -> object:
+    if name == "catalog":
+        return import_module("workbench.catalog")
+    if name in _HOME:
+        return getattr(import_module(_HOME[name]), name)
+    for slug, cls in import_module("workbench.catalog").methods().items():
+        if cls.__name__ == name:
+            return cls
+    raise AttributeError(f"workbench has no {name!r}; it has {', '.join(__all__)} and the methods of workbench.catalog")
+
+
+def __dir__() -> list[str]:
+    return [*__all__, *(cls.__name__ for cls in import_module("workbench.catalog").methods().values())]

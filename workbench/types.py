@@ -1,0 +1,580 @@
+"""The nouns of a training step: plain frozen records over numpy columns.
+
+One row per rollout, in memory, in the store and in the pure functions. Ragged columns are
+(values, offsets), never lists of lists. Nothing here knows a model, an engine or a store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from types import MappingProxyType
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+if TYPE_CHECKING:
+    import torch
+
+PURPOSES = ("train", "probe", "profile", "reference", "teacher", "eval")
+FATES = ("trained", "dropped", "pruned", "discarded", "carried", "failed")
+
+
+class Ragged(NamedTuple):
+    """A column whose rows differ in length: values (sum of lengths,), offsets (R + 1,) int64."""
+
+    values: np.ndarray
+    offsets: np.ndarray
+
+    @classmethod
+    def of(cls, rows: Iterable[Sequence | np.ndarray], dtype: np.typing.DTypeLike) -> Ragged:
+        """Pack rows of different lengths; no rows give an empty column."""
+        arrays = [np.asarray(row, dtype=dtype) for row in rows]
+        offsets = np.concatenate([[0], np.cumsum([len(a) for a in arrays])]).astype(np.int64)
+        values = np.concatenate(arrays) if arrays else np.empty(0, dtype=dtype)
+        return cls(values, offsets)
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """(R,) int64 number of values in each row."""
+        return np.diff(self.offsets)
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows R."""
+        return len(self.offsets) - 1
+
+    def row(self, i: int) -> np.ndarray:
+        """A view of the values of row i."""
+        return self.values[self.offsets[i] : self.offsets[i + 1]]
+
+    def rows(self) -> Iterator[np.ndarray]:
+        """Views of all rows, in order."""
+        return (self.row(i) for i in range(self.n_rows))
+
+    def take(self, rows: np.ndarray) -> Ragged:
+        """The rows named by an index or boolean mask, packed again."""
+        rows = np.arange(self.n_rows)[rows]
+        lengths = self.lengths[rows]
+        offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+        inside = np.arange(offsets[-1]) - np.repeat(offsets[:-1], lengths)
+        return Ragged(self.values[np.repeat(self.offsets[rows], lengths) + inside], offsets)
+
+    def mean(self) -> np.ndarray:
+        """(R,) float64 mean of each row; an empty row gives NaN."""
+        row = np.repeat(np.arange(self.n_rows), self.lengths)
+        total = np.bincount(row, self.values, minlength=self.n_rows)
+        return np.where(self.lengths > 0, total / np.maximum(self.lengths, 1), np.nan)
+
+    @staticmethod
+    def concat(parts: Sequence[Ragged]) -> Ragged:
+        """The rows of all parts, in order."""
+        lengths = np.concatenate([p.lengths for p in parts])
+        offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+        return Ragged(np.concatenate([p.values for p in parts]), offsets)
+
+
+def _frozen(mapping: Mapping) -> Mapping:
+    return MappingProxyType(dict(mapping))
+
+
+def _take(column, rows):
+    if isinstance(column, Ragged):
+        return column.take(rows)
+    if isinstance(column, Mapping):
+        return {name: _take(part, rows) for name, part in column.items()}
+    return None if column is None else column[rows]
+
+
+def _concat(parts):
+    first = parts[0]
+    if isinstance(first, Ragged):
+        return Ragged.concat(parts)
+    if isinstance(first, Mapping):
+        names = sorted({name for part in parts for name in part})
+        missing = [n for n in names if any(n not in part for part in parts)]
+        if missing:
+            raise ValueError(f"columns {missing} are in some parts only and cannot be joined")
+        return {name: _concat([part[name] for part in parts]) for name in names}
+    return None if first is None else np.concatenate(parts)
+
+
+@dataclass(frozen=True, eq=False)
+class Pool:
+    """The prompts a run may ask for: N rows with stable ids.
+
+    ids (N,) str is a content hash plus the source row, equal across runs and machines.
+    text, answer (N,) str are shown and verified; prefix (N,) str is a prefilled start of the answer.
+    stratum (N,) str names the family of a prompt; features maps a name to (N, d) floats.
+    """
+
+    ids: np.ndarray
+    text: np.ndarray
+    answer: np.ndarray
+    prefix: np.ndarray
+    stratum: np.ndarray
+    features: Mapping[str, np.ndarray] = field(default_factory=dict)
+    extra: Mapping[str, np.ndarray] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        n = len(self.ids)
+        for name in ("text", "answer", "prefix", "stratum"):
+            if len(getattr(self, name)) != n:
+                raise ValueError(f"pool has {n} ids but {len(getattr(self, name))} in column {name!r}")
+        unique, counts = np.unique(self.ids, return_counts=True)
+        if len(unique) != n:
+            twice = unique[counts > 1][:3].tolist()
+            raise ValueError(f"prompt ids must be unique; {twice} appear more than once")
+        object.__setattr__(self, "features", _frozen(self.features))
+        object.__setattr__(self, "extra", _frozen(self.extra))
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def take(self, rows: np.ndarray) -> Pool:
+        """The pool of the rows named by an index or mask."""
+        return Pool(**{f.name: _take(getattr(self, f.name), rows) for f in fields(self)})
+
+    def __repr__(self) -> str:
+        names, counts = np.unique(self.stratum, return_counts=True)
+        strata = ", ".join(f"{n} {c}" for n, c in list(zip(names, counts, strict=True))[:6])
+        return f"Pool({len(self)} prompts: {strata}{', ...' if len(names) > 6 else ''})"
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What one step may spend. None means no limit of that kind; what is unspent is reported."""
+
+    prompts: int = 16
+    rollouts: int = 128
+    tokens: int | None = None
+    seconds: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.prompts < 1 or self.rollouts < self.prompts:
+            raise ValueError(
+                f"a step of {self.prompts} prompts and {self.rollouts} rollouts cannot give every prompt one rollout"
+            )
+
+
+class Node(NamedTuple):
+    """Start an ask at a recorded node of a tree."""
+
+    id: str
+
+
+class Text(NamedTuple):
+    """Start an ask after extra text written in the given role (a hint, a strategy)."""
+
+    prefix: str
+    role: str = "assistant"
+
+
+class Resume(NamedTuple):
+    """Start an ask where an unfinished rollout stopped."""
+
+    rollout: str
+
+
+class Ask(NamedTuple):
+    """One row of a plan: n rollouts of one prompt, and why."""
+
+    prompt: int
+    n: int
+    max_tokens: int | None = None
+    start: Node | Text | Resume | None = None
+    purpose: str = "train"
+    context: str = ""
+    why: Mapping[str, float] = MappingProxyType({})
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """What to generate: A asks as columns.
+
+    prompt (A,) int64 rows of the pool; n (A,) int64 rollouts asked; ordinal (A,) int64 = rollouts of
+    that prompt and purpose already asked in this step, which makes rollout ids independent of order.
+    max_tokens (A,) int64, 0 = the world's limit. start (A,) object, None = the prompt itself.
+    context (A,) str keys difficulty evidence: "" is the plain prompt.
+    why maps a name to (A,) floats: the numbers the decision was made from. notes: what a decider must
+    remember until observe. round (A,) is filled by the loop.
+    """
+
+    prompt: np.ndarray
+    n: np.ndarray
+    max_tokens: np.ndarray | None = None
+    start: np.ndarray | None = None
+    purpose: np.ndarray | None = None
+    context: np.ndarray | None = None
+    ordinal: np.ndarray | None = None
+    round: np.ndarray | None = None
+    why: Mapping[str, np.ndarray] = field(default_factory=dict)
+    notes: Mapping[str, np.ndarray] = field(default_factory=dict)
+    folded_through: int = 0
+    step: int = 0
+
+    def __post_init__(self) -> None:
+        a = len(self.prompt)
+        fill = {
+            "max_tokens": np.zeros(a, np.int64),
+            "start": np.full(a, None, dtype=object),
+            "purpose": np.full(a, "train", dtype=object),
+            "context": np.full(a, "", dtype=object),
+            "ordinal": np.zeros(a, np.int64),
+            "round": np.zeros(a, np.int64),
+        }
+        for name, default in fill.items():
+            if getattr(self, name) is None:
+                object.__setattr__(self, name, default)
+        object.__setattr__(self, "prompt", np.asarray(self.prompt, np.int64))
+        object.__setattr__(self, "n", np.asarray(self.n, np.int64))
+        for name in ("n", *fill):
+            if len(getattr(self, name)) != a:
+                raise ValueError(f"plan has {a} prompts but {len(getattr(self, name))} in column {name!r}")
+        if (self.n < 0).any():
+            raise ValueError(f"a plan cannot ask for {int(self.n.min())} rollouts")
+        object.__setattr__(self, "why", _frozen(self.why))
+        object.__setattr__(self, "notes", _frozen(self.notes))
+
+    def __len__(self) -> int:
+        return len(self.prompt)
+
+    @property
+    def n_rollouts(self) -> int:
+        """Rollouts asked for in all."""
+        return int(self.n.sum())
+
+    def asks(self) -> Iterator[Ask]:
+        """The plan row by row, for people and for asks that need Python."""
+        for i in range(len(self)):
+            yield Ask(
+                int(self.prompt[i]),
+                int(self.n[i]),
+                int(self.max_tokens[i]) or None,
+                self.start[i],
+                str(self.purpose[i]),
+                str(self.context[i]),
+                {name: float(column[i]) for name, column in self.why.items()},
+            )
+
+    @staticmethod
+    def concat(plans: Sequence[Plan]) -> Plan:
+        """All asks of several rounds; `why` columns missing in one of them are NaN there."""
+        if len(plans) == 1:
+            return plans[0]
+        names = sorted({name for p in plans for name in p.why})
+        why = {
+            name: np.concatenate([p.why.get(name, np.full(len(p), np.nan)) for p in plans])
+            for name in names
+        }
+        notes = {name: value for p in plans for name, value in p.notes.items()}
+        columns = ("prompt", "n", "max_tokens", "start", "purpose", "context", "ordinal", "round")
+        return Plan(
+            **{c: np.concatenate([getattr(p, c) for p in plans]) for c in columns},
+            why=why,
+            notes=notes,
+            folded_through=plans[0].folded_through,
+            step=plans[0].step,
+        )
+
+    def __repr__(self) -> str:
+        return f"Plan(step {self.step}: {self.n_rollouts} rollouts of {len(np.unique(self.prompt))} prompts)"
+
+
+@dataclass(frozen=True, eq=False)
+class Rollouts:
+    """R rollouts as columns; a row is one completion of one prompt.
+
+    id (R,) str; prompt (R,) int64 row of the pool; ask (R,) int64 row of the plan; group (R,) int64 =
+    normalisation group inside the step; step, version (R,) int64 (version = updates the sampling policy had seen).
+    reward (R,) float64 is what training uses, NaN = null (the verifier failed); correct (R,) float64 is
+    0, 1 or NaN and is the evidence of difficulty. rewards maps part names to (R,) float64, NaN = null.
+    length (R,) int64 generated tokens. finish (R,) str: stop, length, aborted. failure (R,) str: "" or what
+    failed (verifier, timeout, ...). tokens int32, logp and entropy float32 (nats, of the distribution that was
+    sampled), role int8 are ragged or None where not kept. proximal and current are further logprob tracks.
+    """
+
+    id: np.ndarray
+    prompt: np.ndarray
+    ask: np.ndarray
+    group: np.ndarray
+    step: np.ndarray
+    text: np.ndarray
+    answer: np.ndarray
+    reward: np.ndarray
+    correct: np.ndarray
+    length: np.ndarray
+    finish: np.ndarray
+    purpose: np.ndarray
+    context: np.ndarray
+    version: np.ndarray
+    parent: np.ndarray
+    fork_at: np.ndarray
+    failure: np.ndarray
+    rewards: Mapping[str, np.ndarray] = field(default_factory=dict)
+    tokens: Ragged | None = None
+    logp: Ragged | None = None
+    entropy: Ragged | None = None
+    role: Ragged | None = None
+    proximal: Ragged | None = None
+    current: Ragged | None = None
+    extra: Mapping[str, np.ndarray] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        r = len(self.id)
+        for f in fields(self):
+            column = getattr(self, f.name)
+            if isinstance(column, np.ndarray) and len(column) != r:
+                raise ValueError(f"{r} rollouts but {len(column)} in column {f.name!r}")
+            if isinstance(column, Ragged) and column.n_rows != r:
+                raise ValueError(f"{r} rollouts but {column.n_rows} in column {f.name!r}")
+        object.__setattr__(self, "rewards", _frozen(self.rewards))
+        object.__setattr__(self, "extra", _frozen(self.extra))
+
+    def __len__(self) -> int:
+        return len(self.id)
+
+    @classmethod
+    def asked(cls, plan: Plan, pool: Pool, version: int = 0) -> Rollouts:
+        """The rows a plan asks for, still ungenerated: ids and provenance filled, text empty, reward null."""
+        ask = np.repeat(np.arange(len(plan)), plan.n)
+        k = np.arange(len(ask)) - np.repeat(np.cumsum(plan.n) - plan.n, plan.n) + plan.ordinal[ask]
+        r = len(ask)
+        prompt, purpose = plan.prompt[ask], plan.purpose[ask]
+        prefix = np.where(purpose == "train", "", np.char.add(purpose.astype(str), "-")) if r else []
+        id_ = [
+            f"{lead}{plan.step}:{pid}:{i}"
+            for lead, pid, i in zip(prefix, pool.ids[prompt], k, strict=True)
+        ]
+        null = np.full(r, np.nan)
+        return cls(
+            id=np.array(id_, dtype=object),
+            prompt=prompt,
+            ask=ask,
+            group=np.zeros(r, np.int64),
+            step=np.full(r, plan.step, np.int64),
+            text=np.full(r, "", dtype=object),
+            answer=np.full(r, None, dtype=object),
+            reward=null,
+            correct=null.copy(),
+            length=np.zeros(r, np.int64),
+            finish=np.full(r, "", dtype=object),
+            purpose=purpose,
+            context=plan.context[ask],
+            version=np.full(r, version, np.int64),
+            parent=np.full(r, "", dtype=object),
+            fork_at=np.full(r, -1, np.int64),
+            failure=np.full(r, "", dtype=object),
+        )
+
+    def take(self, rows: np.ndarray) -> Rollouts:
+        """The rollouts named by an index or boolean mask, with every column."""
+        return Rollouts(**{f.name: _take(getattr(self, f.name), rows) for f in fields(self)})
+
+    def with_(self, **columns) -> Rollouts:
+        """A copy with some columns replaced."""
+        return replace(self, **columns)
+
+    @staticmethod
+    def concat(parts: Sequence[Rollouts]) -> Rollouts:
+        """All rows of several rounds, in order."""
+        parts = [p for p in parts if len(p)] or list(parts[:1])
+        if len(parts) == 1:
+            return parts[0]
+        return Rollouts(
+            **{f.name: _concat([getattr(p, f.name) for p in parts]) for f in fields(Rollouts)}
+        )
+
+    @property
+    def plain(self) -> np.ndarray:
+        """(R,) bool: rollouts of the plain prompt for training, scored: the only evidence of difficulty."""
+        return (self.context == "") & (self.purpose == "train") & np.isfinite(self.correct)
+
+    def __repr__(self) -> str:
+        if not len(self):
+            return "Rollouts(none)"
+        reward = np.nanmean(self.reward) if np.isfinite(self.reward).any() else np.nan
+        return (
+            f"Rollouts({len(self)} of {len(np.unique(self.prompt))} prompts, "
+            f"mean reward {reward:.3f}, {int(self.length.sum())} tokens)"
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Advantage:
+    """What an estimator says of R rollouts.
+
+    value (R,) float64; keep (R,) bool: False leaves the loss, never the store; reason (R,) str says why it was
+    dropped; weight (R,) float64 multiplies the loss; baseline (R,) float64 is what the reward was compared with.
+    tokens: ragged per-token advantages that replace value where an estimator has them.
+    """
+
+    value: np.ndarray
+    keep: np.ndarray
+    weight: np.ndarray
+    baseline: np.ndarray
+    reason: np.ndarray
+    tokens: Ragged | None = None
+
+    @classmethod
+    def start(cls, rollouts: Rollouts) -> Advantage:
+        """Before any estimator: value 0; null rewards and rollouts not made for training are out of the loss."""
+        null, other = ~np.isfinite(rollouts.reward), rollouts.purpose != "train"
+        reason = np.where(other, "purpose", np.where(null, "null_reward", "")).astype(object)
+        r = len(rollouts)
+        return cls(np.zeros(r), ~(null | other), np.ones(r), np.full(r, np.nan), reason)
+
+    def drop(self, rows: np.ndarray, reason: str) -> Advantage:
+        """Take rows out of the loss; a row that is already out keeps its first reason."""
+        rows = np.asarray(rows, bool) & self.keep
+        return replace(self, keep=self.keep & ~rows, reason=np.where(rows, reason, self.reason))
+
+
+@dataclass(frozen=True, eq=False)
+class Draft:
+    """A step in the making: all that a deciding verb may look at.
+
+    prompts (P,) int64 rows chosen so far, fresh those chosen in this round; wanted = how many prompts the
+    selector is asked for now; available (N,) bool = what the researcher has not taken out of the pool.
+    plan and rollouts hold what earlier rounds of this step asked and got.
+    """
+
+    step: int
+    budget: Budget
+    available: np.ndarray
+    prompts: np.ndarray
+    round: int = 0
+    wanted: int = 0
+    fresh: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))
+    plan: Plan | None = None
+    rollouts: Rollouts | None = None
+
+    def candidates(self) -> np.ndarray:
+        """(M,) int64 rows of the pool that may still be chosen in this step, ascending."""
+        free = self.available.copy()
+        free[self.prompts] = False
+        return np.flatnonzero(free)
+
+    def with_(self, **columns) -> Draft:
+        """A copy with some fields replaced."""
+        return replace(self, **columns)
+
+
+@dataclass(frozen=True, eq=False)
+class Step:
+    """A finished step, and all that methods ever learn from.
+
+    prompts (P,) int64; plan and rollouts over all rounds; advantage per rollout; fate (R,) str is one of FATES,
+    fate_reason (R,) str says why ("zero_advantage" for trained rows on which the policy term does not act).
+    update: scalars of the optimiser step and per-rollout columns. seconds: of each phase.
+    """
+
+    step: int
+    prompts: np.ndarray
+    plan: Plan
+    rollouts: Rollouts
+    advantage: Advantage
+    fate: np.ndarray
+    fate_reason: np.ndarray
+    update: Mapping[str, float | np.ndarray] = field(default_factory=dict)
+    seconds: Mapping[str, float] = field(default_factory=dict)
+    events: Sequence[Event] = ()
+
+    def evidence(self, n_prompts: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Plain outcomes by prompt: rows (K,) int64 ascending, successes (K,) and tries (K,) float64.
+
+        Hinted, repaired, teacher, probe and evaluation rollouts are no evidence; neither are null rewards.
+        """
+        seen = self.rollouts.plain
+        prompt = self.rollouts.prompt[seen]
+        tries = np.bincount(prompt, minlength=n_prompts)
+        solved = np.bincount(prompt, self.rollouts.correct[seen], minlength=n_prompts)
+        rows = np.flatnonzero(tries)
+        return rows, solved[rows], tries[rows].astype(float)
+
+    def __repr__(self) -> str:
+        fates, counts = np.unique(self.fate, return_counts=True)
+        spent = ", ".join(f"{c} {f}" for f, c in zip(fates, counts, strict=True))
+        return f"Step({self.step}: {self.rollouts!r}; {spent})"
+
+
+class Event(NamedTuple):
+    """Something worth telling: kind (warning, failure, note), subject, message, how often."""
+
+    kind: str
+    subject: str
+    message: str
+    count: int = 1
+
+
+@dataclass(frozen=True, eq=False)
+class Frontier:
+    """Live branches at a checkpoint, B rows; what branch and prune may look at.
+
+    tail (B,) str is the text since the last checkpoint; capacity = branches that still fit; extra holds what a
+    method declared in `needs`; memory is the method's scratch per branch.
+    """
+
+    prompt: np.ndarray
+    group: np.ndarray
+    branch: np.ndarray
+    parent: np.ndarray
+    n_tokens: np.ndarray
+    tokens: Ragged
+    logp: Ragged
+    entropy: Ragged
+    tail: np.ndarray
+    capacity: int
+    extra: Mapping[str, np.ndarray] = field(default_factory=dict)
+    memory: Mapping[str, np.ndarray] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.branch)
+
+
+@dataclass(frozen=True, eq=False)
+class Fork:
+    """width (B,) int64: 1 goes on, k forks; at and token (B,) int64 for a fork at an earlier position or token, -1 = here."""
+
+    width: np.ndarray
+    at: np.ndarray
+    token: np.ndarray
+    why: Mapping[str, np.ndarray] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, eq=False)
+class Cut:
+    """width (B,) int64: 0 stops, 1 goes on; reason (B,) str; propensity (B,) float64 = chance of having gone on."""
+
+    width: np.ndarray
+    reason: np.ndarray
+    propensity: np.ndarray
+
+
+class Batch(NamedTuple):
+    """A padded micro-batch as the loss sees it: all (B, T), row (B,) the rollout of each line.
+
+    logp carries the gradient; behaviour is the sampler's record, proximal the policy at the start of the update.
+    """
+
+    logp: torch.Tensor
+    behaviour: torch.Tensor
+    proximal: torch.Tensor
+    advantage: torch.Tensor
+    mask: torch.Tensor
+    entropy: torch.Tensor
+    row: torch.Tensor
+
+
+class Loss(NamedTuple):
+    """A loss not yet reduced: the trainer reduces over the whole optimiser step, so that means are exact.
+
+    term (B, T); weight (B, T) or None; reduction: token_mean, seq_mean or const_len. stats are (B, T) or scalar
+    tensors to be averaged over valid tokens; lr_scale multiplies the learning rate of this step.
+    """
+
+    term: torch.Tensor
+    weight: torch.Tensor | None = None
+    reduction: str = "token_mean"
+    stats: Mapping[str, torch.Tensor] = MappingProxyType({})
+    lr_scale: float = 1.0
