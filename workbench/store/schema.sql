@@ -1,0 +1,468 @@
+-- What does the store keep? Every table and column of a trajectory store, in DuckDB's SQL: the one declaration.
+-- Writers take their Arrow schemas from it, readers their empty tables, the dashboard its tooltips.
+-- Null means not known. Key of a rollout: (run, rank, step, row). Key of a commit: (run, rank, seq).
+-- schema_version 1
+
+CREATE TABLE commits (
+    run VARCHAR,
+    rank SMALLINT,
+    seq INTEGER,
+    attempt SMALLINT,
+    kind VARCHAR,
+    step INTEGER,
+    time TIMESTAMP,
+    schema_version INTEGER
+);
+COMMENT ON TABLE commits IS 'What was recorded in one piece: one commit directory, whole or absent.';
+COMMENT ON COLUMN commits.run IS 'Run id, e.g. 2026-11-28-sim-k3f2.';
+COMMENT ON COLUMN commits.rank IS 'Writer of the run that recorded the row; 0 where one process trains.';
+COMMENT ON COLUMN commits.seq IS 'Commit that holds the row: (run, rank, seq) names one commit directory, see commits.';
+COMMENT ON COLUMN commits.attempt IS 'How often the run had been resumed by then; 0 is the first start.';
+COMMENT ON COLUMN commits.kind IS 'open, step, evaluation, beliefs, note (commands and events between steps) or close.';
+COMMENT ON COLUMN commits.step IS 'Training step; 0 is before any update.';
+COMMENT ON COLUMN commits.time IS 'When it was handed to the recorder, UTC.';
+COMMENT ON COLUMN commits.schema_version IS 'Version of this schema that wrote it.';
+
+CREATE TABLE runs (
+    run VARCHAR,
+    rank SMALLINT,
+    seq INTEGER,
+    started TIMESTAMP,
+    name VARCHAR,
+    experiment JSON,
+    world JSON,
+    seed BIGINT,
+    parent VARCHAR,
+    parent_step INTEGER,
+    n_prompts INTEGER,
+    n_evaluation INTEGER
+);
+COMMENT ON TABLE runs IS 'One row per run: the experiment as data.';
+COMMENT ON COLUMN runs.run IS 'Run id, e.g. 2026-11-28-sim-k3f2.';
+COMMENT ON COLUMN runs.rank IS 'Writer of the run that recorded the row; 0 where one process trains.';
+COMMENT ON COLUMN runs.seq IS 'Commit that holds the row: (run, rank, seq) names one commit directory, see commits.';
+COMMENT ON COLUMN runs.started IS 'UTC.';
+COMMENT ON COLUMN runs.name IS 'Short name of the experiment, part of the run id.';
+COMMENT ON COLUMN runs.experiment IS 'The whole experiment, enough to start it again.';
+COMMENT ON COLUMN runs.world IS 'Facts of the world: model, parameters, dtype, device.';
+COMMENT ON COLUMN runs.seed IS 'Seed of the run; null where the experiment names none.';
+COMMENT ON COLUMN runs.parent IS 'Run that this one continues or forks from; null for none.';
+COMMENT ON COLUMN runs.parent_step IS 'Last step shared with the parent; null for none.';
+COMMENT ON COLUMN runs.n_prompts IS 'Prompts of the training pool.';
+COMMENT ON COLUMN runs.n_evaluation IS 'Prompts of the evaluation set.';
+
+CREATE TABLE attempts (
+    run VARCHAR,
+    rank SMALLINT,
+    seq INTEGER,
+    attempt SMALLINT,
+    from_step INTEGER,
+    started TIMESTAMP,
+    pipeline JSON,
+    code_version VARCHAR,
+    machine JSON
+);
+COMMENT ON TABLE attempts IS 'One row each time a writer opened the run: the first start and every resume.';
+COMMENT ON COLUMN attempts.run IS 'Run id, e.g. 2026-11-28-sim-k3f2.';
+COMMENT ON COLUMN attempts.rank IS 'Writer of the run that recorded the row; 0 where one process trains.';
+COMMENT ON COLUMN attempts.seq IS 'Commit that holds the row: (run, rank, seq) names one commit directory, see commits.';
+COMMENT ON COLUMN attempts.attempt IS '0 for the first start, then 1, 2, ...';
+COMMENT ON COLUMN attempts.from_step IS 'First step this attempt may record; steps from here on recorded by earlier attempts are superseded (kept, but hidden from the views).';
+COMMENT ON COLUMN attempts.started IS 'UTC.';
+COMMENT ON COLUMN attempts.pipeline IS 'Verb -> names of the methods acting there, in order.';
+COMMENT ON COLUMN attempts.code_version IS 'Version of the workbench.';
+COMMENT ON COLUMN attempts.machine IS 'Host, process id, platform, processors, Python, package versions.';
+
+CREATE TABLE statuses (
+    run VARCHAR,
+    rank SMALLINT,
+    seq INTEGER,
+    attempt SMALLINT,
+    status VARCHAR,
+    time TIMESTAMP,
+    last_step INTEGER,
+    message VARCHAR
+);
+COMMENT ON TABLE statuses IS 'What writers said about the end of a run; the status a reader shows also needs a look at the writer''s lock.';
+COMMENT ON COLUMN statuses.run IS 'Run id, e.g. 2026-11-28-sim-k3f2.';
+COMMENT ON COLUMN statuses.rank IS 'Writer of the run that recorded the row; 0 where one process trains.';
+COMMENT ON COLUMN statuses.seq IS 'Commit that holds the row: (run, rank, seq) names one commit directory, see commits.';
+COMMENT ON COLUMN statuses.attempt IS 'Attempt that ended.';
+COMMENT ON COLUMN statuses.status IS 'finished, stopped (by the researcher) or failed.';
+COMMENT ON COLUMN statuses.time IS 'UTC.';
+COMMENT ON COLUMN statuses.last_step IS 'Last step recorded by then.';
+COMMENT ON COLUMN statuses.message IS 'The error of a failed run; empty otherwise.';
+
+CREATE TABLE prompts (
+    run VARCHAR,
+    rank SMALLINT,
+    seq INTEGER,
+    pool VARCHAR,
+    position INTEGER,
+    prompt_id VARCHAR,
+    stratum VARCHAR,
+    text VARCHAR,
+    answer VARCHAR,
+    prefix VARCHAR
+);
+COMMENT ON TABLE prompts IS 'The prompts of a run: training pool and evaluation set, disjoint.';
+COMMENT ON COLUMN prompts.run IS 'Run id, e.g. 2026-11-28-sim-k3f2.';
+COMMENT ON COLUMN prompts.rank IS 'Writer of the run that recorded the row; 0 where one process trains.';
+COMMENT ON COLUMN prompts.seq IS 'Commit that holds the row: (run, rank, seq) names one commit directory, see commits.';
+COMMENT ON COLUMN prompts.pool IS 'train or eval.';
+COMMENT ON COLUMN prompts.position IS 'Row in the pool, which arrays and plans in memory use.';
+COMMENT ON COLUMN prompts.prompt_id IS 'Stable prompt id, equal across runs and machines; see prompts.';
+COMMENT ON COLUMN prompts.stratum IS 'Family of the prompt.';
+COMMENT ON COLUMN prompts.text IS 'The prompt as asked. Untrusted text.';
+COMMENT ON COLUMN prompts.answer IS 'Reference answer the verifier compares with. Untrusted text.';
+COMMENT ON COLUMN prompts.prefix IS 'Prefilled start of the answer; empty for none. Untrusted text.';
+
+CREATE TABLE steps (
+    run VARCHAR,
+    rank SMALLINT,
+    seq INTEGER,
+    step INTEGER,
+    time TIMESTAMP,
+    prompts VARCHAR[],
+    folded_through INTEGER,
+    n_rollouts INTEGER,
+    n_tokens BIGINT,
+    seconds DOUBLE
+);
+COMMENT ON TABLE steps IS 'One row per finished training step.';
+COMMENT ON COLUMN steps.run IS 'Run id, e.g. 2026-11-28-sim-k3f2.';
+COMMENT ON COLUMN steps.rank IS 'Writer of the run that recorded the row; 0 where one process trains.';
+COMMENT ON COLUMN steps.seq IS 'Commit that holds the row: (run, rank, seq) names one commit directory, see commits.';
+COMMENT ON COLUMN steps.step IS 'Training step; 0 is before any update.';
+COMMENT ON COLUMN steps.time IS 'When the step was handed to the recorder, UTC.';
+COMMENT ON COLUMN steps.prompts IS 'Ids of the prompts chosen for the step, in the order of choice.';
+COMMENT ON COLUMN steps.folded_through IS 'Last step the plan''s deciders had learned from: step - 1 unless generation runs ahead.';
+COMMENT ON COLUMN steps.n_rollouts IS 'Rollouts that took part, carried and replayed ones included.';
+COMMENT ON COLUMN steps.n_tokens IS 'Tokens generated in the step, each counted once.';
+COMMENT ON COLUMN steps.seconds IS 'Wall time of all phases.';
+
+CREATE TABLE asks (
+    run VARCHAR,
+    rank SMALLINT,
+    seq INTEGER,
+    step INTEGER,
+    ask INTEGER,
+    round INTEGER,
+    prompt_id VARCHAR,
+    n INTEGER,
+    ordinal INTEGER,
+    max_tokens INTEGER,
+    purpose VARCHAR,
+    context VARCHAR,
+    start_kind VARCHAR,
+    start VARCHAR,
+    start_role VARCHAR,
+    why MAP(VARCHAR, DOUBLE)
+);
+COMMENT ON TABLE asks IS 'The plan of a step, one row per ask: how many rollouts of which prompt, and why.';
+COMMENT ON COLUMN asks.run IS 'Run id, e.g. 2026-11-28-sim-k3f2.';
+COMMENT ON COLUMN asks.rank IS 'Writer of the run that recorded the row; 0 where one process trains.';
+COMMENT ON COLUMN asks.seq IS 'Commit that holds the row: (run, rank, seq) names one commit directory, see commits.';
+COMMENT ON COLUMN asks.step IS 'Training step; 0 is before any update.';
+COMMENT ON COLUMN asks.ask IS 'Row in the step''s plan; rollouts.ask refers to it.';
+COMMENT ON COLUMN asks.round IS 'Round of the step that asked: 0, then refills and second stages.';
+COMMENT ON COLUMN asks.prompt_id IS 'Stable prompt id, equal across runs and machines; see prompts.';
+COMMENT ON COLUMN asks.n IS 'Rollouts asked for.';
+COMMENT ON COLUMN asks.ordinal IS 'Rollouts of the same prompt and purpose asked before in this step; rollout ids count on from it.';
+COMMENT ON COLUMN asks.max_tokens IS 'Cap on generated tokens; 0 = the world''s limit.';
+COMMENT ON COLUMN asks.purpose IS 'train, probe, profile, reference, teacher or eval.';
+COMMENT ON COLUMN asks.context IS 'What was added to the prompt; empty for the plain prompt, the only evidence of its difficulty.';
+COMMENT ON COLUMN asks.start_kind IS 'prompt, node, text or resume: where generation starts.';
+COMMENT ON COLUMN asks.start IS 'Node id, text or rollout id to start from; null for prompt.';
+COMMENT ON COLUMN asks.start_role IS 'Role that wrote a text start; null otherwise.';
+COMMENT ON COLUMN asks.why IS 'The numbers the decision was made from; null = not known.';
+
+CREATE TABLE rollouts (
+    run VARCHAR,
+    rank SMALLINT,
+    seq INTEGER,
+    step INTEGER,
+    row INTEGER,
+    rollout_id VARCHAR,
+    prompt_id VARCHAR,
+    ask INTEGER,
+    group_id INTEGER,
+    origin VARCHAR,
+    born INTEGER,
+    purpose VARCHAR,
+    context VARCHAR,
+    reward DOUBLE,
+    correct DOUBLE,
+    length INTEGER,
+    inherited INTEGER,
+    finish VARCHAR,
+    version INTEGER,
+    parent VARCHAR,
+    fork_at INTEGER,
+    failure VARCHAR
+);
+COMMENT ON TABLE rollouts IS 'One row per rollout and step it took part in: the narrow table, without text and tokens.';
+COMMENT ON COLUMN rollouts.run IS 'Run id, e.g. 2026-11-28-sim-k3f2.';
+COMMENT ON COLUMN rollouts.rank IS 'Writer of the run that recorded the row; 0 where one process trains.';
+COMMENT ON COLUMN rollouts.seq IS 'Commit that holds the row: (run, rank, seq) names one commit directory, see commits.';
+COMMENT ON COLUMN rollouts.step IS 'Training step; 0 is before any update.';
+COMMENT ON COLUMN rollouts.row IS 'Place of the rollout in its step, from 0; evaluation rollouts count down from -1. (run, rank, step, row) is the key of a rollout in every table.';
+COMMENT ON COLUMN rollouts.rollout_id IS 'Rollout id: step:prompt:k, with the purpose in front where it is not train.';
+COMMENT ON COLUMN rollouts.prompt_id IS 'Stable prompt id, equal across runs and machines; see prompts.';
+COMMENT ON COLUMN rollouts.ask IS 'Row of the plan that asked for it; -1 for none.';
+COMMENT ON COLUMN rollouts.group_id IS 'Normalisation group inside the step.';
+COMMENT ON COLUMN rollouts.origin IS 'generated in this step; carried in from an earlier one; replayed (used again) or foreign (generated elsewhere): the last two are no new tokens.';
+COMMENT ON COLUMN rollouts.born IS 'Step in which generation began.';
+COMMENT ON COLUMN rollouts.purpose IS 'train, probe, profile, reference, teacher or eval. Only train and the plain context are evidence of difficulty.';
+COMMENT ON COLUMN rollouts.context IS 'As in asks.';
+COMMENT ON COLUMN rollouts.reward IS 'What training uses; null where the verifier gave none.';
+COMMENT ON COLUMN rollouts.correct IS '1 solved, 0 not, null unknown: the evidence of difficulty.';
+COMMENT ON COLUMN rollouts.length IS 'Tokens of the completion.';
+COMMENT ON COLUMN rollouts.inherited IS 'Of these, tokens generated before this row (carried in, or the shared part of a resumed rollout); length - inherited are new.';
+COMMENT ON COLUMN rollouts.finish IS 'stop, length, aborted, pruned or carried.';
+COMMENT ON COLUMN rollouts.version IS 'Optimiser updates that the sampling policy had seen.';
+COMMENT ON COLUMN rollouts.parent IS 'Rollout it was forked or resumed from; empty for none.';
+COMMENT ON COLUMN rollouts.fork_at IS 'Token at which it left its parent; -1 for none.';
+COMMENT ON COLUMN rollouts.failure IS 'What failed (verifier, timeout, ...); empty for nothing.';
+
+CREATE TABLE completions (
+    run VARCHAR,
+    rank SMALLINT,
+    seq INTEGER,
+    step INTEGER,
+    row INTEGER,
+    rollout_id VARCHAR,
+    text VARCHAR,
+    answer VARCHAR,
+    tokens INTEGER[],
+    logp FLOAT[],
+    entropy FLOAT[],
+    role TINYINT[],
+    proximal FLOAT[],
+    current FLOAT[]
+);
+COMMENT ON TABLE completions IS 'Text and tokens of rollouts: the wide table, read by the page, never joined into overviews.';
+COMMENT ON COLUMN completions.run IS 'Run id, e.g. 2026-11-28-sim-k3f2.';
+COMMENT ON COLUMN completions.rank IS 'Writer of the run that recorded the row; 0 where one process trains.';
+COMMENT ON COLUMN completions.seq IS 'Commit that holds the row: (run, rank, seq) names one commit directory, see commits.';
+COMMENT ON COLUMN completions.step IS 'Training step; 0 is before any update.';
+COMMENT ON COLUMN completions.row IS 'Place of the rollout in its step, from 0; evaluation rollouts count down from -1. (run, rank, step, row) is the key of a rollout in every table.';
+COMMENT ON COLUMN completions.rollout_id IS 'Rollout id: step:prompt:k, with the purpose in front where it is not train.';
+COMMENT ON COLUMN completions.text IS 'The completion as generated. Untrusted text.';
+COMMENT ON COLUMN completions.answer IS 'What the verifier took for the answer; null for none. Untrusted text.';
+COMMENT ON COLUMN completions.tokens IS 'Token ids; null where not kept.';
+COMMENT ON COLUMN completions.logp IS 'Behaviour log-probability of each token, nats, of the distribution that was sampled; null where not kept.';
+COMMENT ON COLUMN completions.entropy IS 'Entropy of that distribution, nats; null where not kept.';
+COMMENT ON COLUMN completions.role IS 'Author of each token; null where not kept.';
+COMMENT ON COLUMN completions.proximal IS 'Log-probability under the policy at the start of the update; null where not kept.';
+COMMENT ON COLUMN completions.current IS 'Log-probability under the policy after it; null where not kept.';
+
+CREATE TABLE rewards (
+    run VARCHAR,
+    rank SMALLINT,
+    seq INTEGER,
+    step INTEGER,
+    row INTEGER,
+    rollout_id VARCHAR,
+    part VARCHAR,
+    value DOUBLE
+);
+COMMENT ON TABLE rewards IS 'Named reward parts, one row per rollout and part.';
+COMMENT ON COLUMN rewards.run IS 'Run id, e.g. 2026-11-28-sim-k3f2.';
+COMMENT ON COLUMN rewards.rank IS 'Writer of the run that recorded the row; 0 where one process trains.';
+COMMENT ON COLUMN rewards.seq IS 'Commit that holds the row: (run, rank, seq) names one commit directory, see commits.';
+COMMENT ON COLUMN rewards.step IS 'Training step; 0 is before any update.';
+COMMENT ON COLUMN rewards.row IS 'Place of the rollout in its step, from 0; evaluation rollouts count down from -1. (run, rank, step, row) is the key of a rollout in every table.';
+COMMENT ON COLUMN rewards.rollout_id IS 'Rollout id: step:prompt:k, with the purpose in front where it is not train.';
+COMMENT ON COLUMN rewards.part IS 'format, closeness, exactness, ...';
+COMMENT ON COLUMN rewards.value IS 'Null where the part could not be computed.';
+
+CREATE TABLE advantages (
+    run VARCHAR,
+    rank SMALLINT,
+    seq INTEGER,
+    step INTEGER,
+    row INTEGER,
+    rollout_id VARCHAR,
+    estimator VARCHAR,
+    term VARCHAR,
+    value DOUBLE,
+    baseline DOUBLE,
+    weight DOUBLE,
+    keep BOOLEAN,
+    reason VARCHAR,
+    tokens DOUBLE[]
+);
+COMMENT ON TABLE advantages IS 'What estimators said, one row per rollout, estimator and term.';
+COMMENT ON COLUMN advantages.run IS 'Run id, e.g. 2026-11-28-sim-k3f2.';
+COMMENT ON COLUMN advantages.rank IS 'Writer of the run that recorded the row; 0 where one process trains.';
+COMMENT ON COLUMN advantages.seq IS 'Commit that holds the row: (run, rank, seq) names one commit directory, see commits.';
+COMMENT ON COLUMN advantages.step IS 'Training step; 0 is before any update.';
+COMMENT ON COLUMN advantages.row IS 'Place of the rollout in its step, from 0; evaluation rollouts count down from -1. (run, rank, step, row) is the key of a rollout in every table.';
+COMMENT ON COLUMN advantages.rollout_id IS 'Rollout id: step:prompt:k, with the purpose in front where it is not train.';
+COMMENT ON COLUMN advantages.estimator IS 'Methods that made it, joined by +.';
+COMMENT ON COLUMN advantages.term IS 'final = what entered the loss; other names are parts of it.';
+COMMENT ON COLUMN advantages.value IS 'Advantage.';
+COMMENT ON COLUMN advantages.baseline IS 'What the reward was compared with; null where not told.';
+COMMENT ON COLUMN advantages.weight IS 'Multiplies the loss of the rollout.';
+COMMENT ON COLUMN advantages.keep IS 'False leaves the loss, never the store.';
+COMMENT ON COLUMN advantages.reason IS 'Why it left the loss; empty where kept.';
+COMMENT ON COLUMN advantages.tokens IS 'Advantage of each token where the estimator has them; null otherwise.';
+
+CREATE TABLE fates (
+    run VARCHAR,
+    rank SMALLINT,
+    seq INTEGER,
+    step INTEGER,
+    row INTEGER,
+    rollout_id VARCHAR,
+    prompt_id VARCHAR,
+    purpose VARCHAR,
+    origin VARCHAR,
+    fate VARCHAR,
+    reason VARCHAR,
+    tokens INTEGER
+);
+COMMENT ON TABLE fates IS 'What became of a rollout at the end of a step: append-only events, one per rollout and step.';
+COMMENT ON COLUMN fates.run IS 'Run id, e.g. 2026-11-28-sim-k3f2.';
+COMMENT ON COLUMN fates.rank IS 'Writer of the run that recorded the row; 0 where one process trains.';
+COMMENT ON COLUMN fates.seq IS 'Commit that holds the row: (run, rank, seq) names one commit directory, see commits.';
+COMMENT ON COLUMN fates.step IS 'Training step; 0 is before any update.';
+COMMENT ON COLUMN fates.row IS 'Place of the rollout in its step, from 0; evaluation rollouts count down from -1. (run, rank, step, row) is the key of a rollout in every table.';
+COMMENT ON COLUMN fates.rollout_id IS 'Rollout id: step:prompt:k, with the purpose in front where it is not train.';
+COMMENT ON COLUMN fates.prompt_id IS 'Stable prompt id, equal across runs and machines; see prompts.';
+COMMENT ON COLUMN fates.purpose IS 'As in rollouts.';
+COMMENT ON COLUMN fates.origin IS 'As in rollouts; replayed and foreign rows stand outside the balance.';
+COMMENT ON COLUMN fates.fate IS 'trained, dropped, pruned, discarded, carried (out, to a later step) or failed.';
+COMMENT ON COLUMN fates.reason IS 'zero_advantage for trained rows on which the policy term does not act; why it was dropped, pruned or failed; purpose for rollouts not made for training.';
+COMMENT ON COLUMN fates.tokens IS 'Tokens that met this fate, a shared prefix counted once.';
+
+CREATE TABLE beliefs (
+    run VARCHAR,
+    rank SMALLINT,
+    seq INTEGER,
+    step INTEGER,
+    method VARCHAR,
+    prompt_id VARCHAR,
+    mean DOUBLE,
+    low DOUBLE,
+    high DOUBLE,
+    more MAP(VARCHAR, DOUBLE)
+);
+COMMENT ON TABLE beliefs IS 'What a method believes of a prompt after a step; append-only, the latest row up to a step holds (forward fill). Written for all prompts at a run''s first record, then for those observed or moved by more than the tolerance.';
+COMMENT ON COLUMN beliefs.run IS 'Run id, e.g. 2026-11-28-sim-k3f2.';
+COMMENT ON COLUMN beliefs.rank IS 'Writer of the run that recorded the row; 0 where one process trains.';
+COMMENT ON COLUMN beliefs.seq IS 'Commit that holds the row: (run, rank, seq) names one commit directory, see commits.';
+COMMENT ON COLUMN beliefs.step IS 'Training step; 0 is before any update.';
+COMMENT ON COLUMN beliefs.method IS 'Method that believes it.';
+COMMENT ON COLUMN beliefs.prompt_id IS 'Stable prompt id, equal across runs and machines; see prompts.';
+COMMENT ON COLUMN beliefs.mean IS 'Believed chance that the current policy solves the prompt; null = no opinion.';
+COMMENT ON COLUMN beliefs.low IS 'Lower end of its interval.';
+COMMENT ON COLUMN beliefs.high IS 'Upper end of its interval.';
+COMMENT ON COLUMN beliefs.more IS 'The method''s own columns.';
+
+CREATE TABLE commands (
+    run VARCHAR,
+    rank SMALLINT,
+    seq INTEGER,
+    step INTEGER,
+    time TIMESTAMP,
+    kind VARCHAR,
+    payload JSON,
+    who VARCHAR
+);
+COMMENT ON TABLE commands IS 'What the researcher did, and when.';
+COMMENT ON COLUMN commands.run IS 'Run id, e.g. 2026-11-28-sim-k3f2.';
+COMMENT ON COLUMN commands.rank IS 'Writer of the run that recorded the row; 0 where one process trains.';
+COMMENT ON COLUMN commands.seq IS 'Commit that holds the row: (run, rank, seq) names one commit directory, see commits.';
+COMMENT ON COLUMN commands.step IS 'Training step; 0 is before any update.';
+COMMENT ON COLUMN commands.time IS 'UTC.';
+COMMENT ON COLUMN commands.kind IS 'start, pause, resume, stop, swap, pin, drop, budget, ...';
+COMMENT ON COLUMN commands.payload IS 'Arguments of the command.';
+COMMENT ON COLUMN commands.who IS 'cli, notebook, dashboard, ...';
+
+CREATE TABLE events (
+    run VARCHAR,
+    rank SMALLINT,
+    seq INTEGER,
+    step INTEGER,
+    time TIMESTAMP,
+    position INTEGER,
+    source VARCHAR,
+    kind VARCHAR,
+    subject VARCHAR,
+    message VARCHAR,
+    count INTEGER
+);
+COMMENT ON TABLE events IS 'Warnings, failures and notes of the run.';
+COMMENT ON COLUMN events.run IS 'Run id, e.g. 2026-11-28-sim-k3f2.';
+COMMENT ON COLUMN events.rank IS 'Writer of the run that recorded the row; 0 where one process trains.';
+COMMENT ON COLUMN events.seq IS 'Commit that holds the row: (run, rank, seq) names one commit directory, see commits.';
+COMMENT ON COLUMN events.step IS 'Training step; 0 is before any update.';
+COMMENT ON COLUMN events.time IS 'UTC.';
+COMMENT ON COLUMN events.position IS 'Order inside the commit.';
+COMMENT ON COLUMN events.source IS 'step (part of the finished step), session or store.';
+COMMENT ON COLUMN events.kind IS 'note, warning or failure.';
+COMMENT ON COLUMN events.subject IS 'What it is about.';
+COMMENT ON COLUMN events.message IS 'For people. May quote untrusted text.';
+COMMENT ON COLUMN events.count IS 'How many times, or rollouts concerned.';
+
+CREATE TABLE metrics (
+    run VARCHAR,
+    rank SMALLINT,
+    seq INTEGER,
+    step INTEGER,
+    name VARCHAR,
+    value DOUBLE,
+    text VARCHAR
+);
+COMMENT ON TABLE metrics IS 'Numbers of a step that the update reported.';
+COMMENT ON COLUMN metrics.run IS 'Run id, e.g. 2026-11-28-sim-k3f2.';
+COMMENT ON COLUMN metrics.rank IS 'Writer of the run that recorded the row; 0 where one process trains.';
+COMMENT ON COLUMN metrics.seq IS 'Commit that holds the row: (run, rank, seq) names one commit directory, see commits.';
+COMMENT ON COLUMN metrics.step IS 'Training step; 0 is before any update.';
+COMMENT ON COLUMN metrics.name IS 'loss, grad_norm, kl, lr, ...';
+COMMENT ON COLUMN metrics.value IS 'The number; NaN stays NaN, for it is news; null where the value is a text.';
+COMMENT ON COLUMN metrics.text IS 'The value where it is no number.';
+
+CREATE TABLE timings (
+    run VARCHAR,
+    rank SMALLINT,
+    seq INTEGER,
+    step INTEGER,
+    phase VARCHAR,
+    seconds DOUBLE
+);
+COMMENT ON TABLE timings IS 'Seconds of each phase of a step.';
+COMMENT ON COLUMN timings.run IS 'Run id, e.g. 2026-11-28-sim-k3f2.';
+COMMENT ON COLUMN timings.rank IS 'Writer of the run that recorded the row; 0 where one process trains.';
+COMMENT ON COLUMN timings.seq IS 'Commit that holds the row: (run, rank, seq) names one commit directory, see commits.';
+COMMENT ON COLUMN timings.step IS 'Training step; 0 is before any update.';
+COMMENT ON COLUMN timings.phase IS 'decide, generate, score, estimate, update, ...';
+COMMENT ON COLUMN timings.seconds IS 'Wall time.';
+
+CREATE TABLE arrays (
+    run VARCHAR,
+    rank SMALLINT,
+    seq INTEGER,
+    step INTEGER,
+    scope VARCHAR,
+    name VARCHAR,
+    dtype VARCHAR,
+    shape INTEGER[],
+    number DOUBLE[],
+    whole BIGINT[],
+    text VARCHAR[]
+);
+COMMENT ON TABLE arrays IS 'Named arrays kept exactly, so that folding equals the live run: notes of deciders, per-rollout extras, pool features. One of the three lists is filled.';
+COMMENT ON COLUMN arrays.run IS 'Run id, e.g. 2026-11-28-sim-k3f2.';
+COMMENT ON COLUMN arrays.rank IS 'Writer of the run that recorded the row; 0 where one process trains.';
+COMMENT ON COLUMN arrays.seq IS 'Commit that holds the row: (run, rank, seq) names one commit directory, see commits.';
+COMMENT ON COLUMN arrays.step IS 'Training step; 0 is before any update.';
+COMMENT ON COLUMN arrays.scope IS 'notes, rollouts.extra, update, or train./eval. followed by features or extra of the pool.';
+COMMENT ON COLUMN arrays.name IS 'Name in its scope.';
+COMMENT ON COLUMN arrays.dtype IS 'numpy dtype to restore.';
+COMMENT ON COLUMN arrays.shape IS 'numpy shape to restore.';
+COMMENT ON COLUMN arrays.number IS 'Floats and truth values.';
+COMMENT ON COLUMN arrays.whole IS 'Integers.';
+COMMENT ON COLUMN arrays.text IS 'Strings.';
