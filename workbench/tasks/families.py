@@ -1,0 +1,171 @@
+"""Families of short questions with a prefilled answer, from very easy to out of reach for a 135 M model.
+
+A family lists its questions: all of them where they can be counted, an endless stream where they cannot. The
+answer is started for the model ("12 + 7 ="), which lifts the pass rate of SmolLM2-135M on one-digit addition from
+0.22 to 0.75: what is left to learn is the sum and not the form. Levels are the measured pass rates of
+SmolLM2-135M-Instruct before any training, 24 prompts x 8 samples at temperature 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import product
+from typing import NamedTuple
+
+import numpy as np
+
+LEVELS = ("easy", "middle", "hard", "out")
+"""easy 0.7-0.85, middle 0.33-0.46, hard 0.17-0.25, out (of reach) below 0.05."""
+
+KINDS = ("number", "list", "word", "text")
+"""What an answer is: one number, numbers in order, one word, any text."""
+
+
+class Question(NamedTuple):
+    """What the user asks, how the answer is started, and what should follow."""
+
+    text: str
+    prefix: str
+    answer: str
+
+    @property
+    def key(self) -> str:
+        """What makes two questions the same: "Calculate 8 * 4." and "What is 8 * 4?" both start the answer "8 * 4 ="."""
+        return self.prefix if any(c.isdigit() for c in self.prefix) else self.text
+
+
+@dataclass(frozen=True)
+class Family:
+    """Questions of one form.
+
+    stream(rng) yields questions, each at most once where `size` is known and for ever where it is None.
+    pass_rate: SmolLM2-135M-Instruct, sampled, untrained; NaN where nobody measured it.
+    """
+
+    name: str
+    level: str
+    kind: str
+    pass_rate: float
+    stream: Callable[[np.random.Generator], Iterator[Question]] = field(repr=False)
+    size: int | None = None
+    source: str = "workbench"
+
+
+def _counted(name: str, level: str, kind: str, pass_rate: float, questions: Sequence[Question]) -> Family:
+    """A family all of whose questions are known; its stream is a permutation."""
+
+    def stream(rng: np.random.Generator) -> Iterator[Question]:
+        return (questions[i] for i in rng.permutation(len(questions)))
+
+    return Family(name, level, kind, pass_rate, stream, len(questions))
+
+
+_APPLY: dict[str, Callable[[int, int], int]] = {
+    "+": lambda a, b: a + b,
+    "-": lambda a, b: a - b,
+    "*": lambda a, b: a * b,
+}
+
+
+def _sums(first: range, other: range, ops: str, *, terms: int = 2, negative: bool = True) -> list[Question]:
+    """All expressions of a given form, read from the left (so ops of one precedence only)."""
+    asked = []
+    for x, *rest in product(first, *[other, ops] * (terms - 1)):
+        text, total = str(x), x
+        for y, op in zip(rest[::2], rest[1::2], strict=True):
+            text, total = f"{text} {op} {y}", _APPLY[op](total, y)
+        if negative or total >= 0:
+            asked.append(Question(f"What is {text}?", f"{text} =", str(total)))
+    return asked
+
+
+def _neighbours() -> list[Question]:
+    shift = {"after": 1, "before": -1}
+    return [
+        Question(f"What number comes {side} {a}?", f"The number that comes {side} {a} is", str(a + by))
+        for a in range(10, 201)
+        for side, by in shift.items()
+    ]
+
+
+def _halves() -> list[Question]:
+    rows = []
+    for a in range(4, 82, 2):
+        rows.append(Question(f"What is double {a}?", f"Double {a} is", str(2 * a)))
+        rows.append(Question(f"What is half of {a}?", f"Half of {a} is", str(a // 2)))
+    return rows
+
+
+WORDS = tuple(
+    "banana letter apple kitten bubble tree school table pepper mirror coffee balloon street number window garden "
+    "house river stone paper dog cat sun moon bread yellow summer butter winter happy little orange carrot "
+    "pillow puzzle basket doctor dinner finger ladder rabbit tunnel hammer bottle candle castle pocket".split()
+)
+
+
+def _letter_counts() -> list[Question]:
+    return [
+        Question(
+            f"How many times does the letter {c} appear in the word {w}?",
+            f"The number of times {c} appears in {w} is",
+            str(w.count(c)),
+        )
+        for w in WORDS
+        for c in sorted(set(w))
+    ]
+
+
+def _last_letters() -> list[Question]:
+    return [Question(f"What is the last letter of the word {w}?", f"The last letter of {w} is", w[-1]) for w in WORDS]
+
+
+def _largest(rng: np.random.Generator) -> Iterator[Question]:
+    while True:
+        x, y, z = (int(v) for v in 10 + rng.choice(89, 3, replace=False))
+        yield Question(f"Which number is the largest: {x}, {y} or {z}?", "The largest number is", str(max(x, y, z)))
+
+
+def _sorted(rng: np.random.Generator) -> Iterator[Question]:
+    while True:
+        x = [int(v) for v in 1 + rng.choice(39, 3, replace=False)]
+        yield Question(
+            f"Sort from smallest to largest: {', '.join(map(str, x))}.",
+            "From smallest to largest:",
+            ", ".join(map(str, sorted(x))),
+        )
+
+
+def _items(rng: np.random.Generator) -> Iterator[Question]:
+    while True:
+        words = [WORDS[i] for i in rng.choice(len(WORDS), 4, replace=False)]
+        which = int(rng.integers(4))
+        nth = ("first", "second", "third", "fourth")[which]
+        yield Question(
+            f"Here is a list: {', '.join(words)}. What is the {nth} word?", f"The {nth} word is", words[which]
+        )
+
+
+_DIGIT, _TWO = range(1, 10), range(10, 100)
+
+
+def own() -> list[Family]:
+    """The families made here, hardest last; reasoning-gym's are in `gym`."""
+    return [
+        _counted("mul 1dx1d", "easy", "number", 0.84, _sums(range(2, 10), range(2, 10), "*")),
+        _counted("add 1d+1d", "easy", "number", 0.69, _sums(_DIGIT, _DIGIT, "+")),
+        Family("max of 3 2d", "middle", "number", 0.46, _largest),
+        _counted("mul 2dx1d", "middle", "number", 0.36, _sums(range(10, 31), range(2, 10), "*")),
+        _counted("add 2d+2d", "hard", "number", 0.23, _sums(_TWO, _TWO, "+")),
+        _counted("number before/after", "hard", "number", 0.23, _neighbours()),
+        _counted("sub <=20", "hard", "number", 0.21, _sums(range(1, 21), range(1, 21), "-", negative=False)),
+        _counted("count letter", "hard", "number", 0.18, _letter_counts()),
+        _counted("half/double", "hard", "number", 0.17, _halves()),
+        _counted("add 2d+1d", "hard", "number", 0.12, _sums(_TWO, _DIGIT, "+")),
+        _counted("sub 2d-1d", "hard", "number", 0.10, _sums(_TWO, _DIGIT, "-")),
+        _counted("last letter", "hard", "word", 0.07, _last_letters()),
+        Family("sort 3 numbers", "hard", "list", 0.07, _sorted),
+        _counted("3 terms 1d +-", "out", "number", 0.04, _sums(_DIGIT, _DIGIT, "+-", terms=3)),
+        _counted("sub 2d-2d", "out", "number", 0.04, _sums(_TWO, _TWO, "-", negative=False)),
+        Family("item of list", "out", "word", 0.04, _items),
+    ]

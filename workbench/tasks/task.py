@@ -1,0 +1,117 @@
+"""A task: prompts to train on, prompts to evaluate on, and how an answer is judged."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from html import escape
+from typing import NamedTuple
+
+import numpy as np
+
+from workbench.tasks.prompts import Tokenizer, encode, stop_ids
+from workbench.tasks.verifiers import Verifier
+from workbench.types import Pool, Rollouts
+
+
+class _Stratum(NamedTuple):
+    name: str
+    level: str
+    pool: int
+    evaluation: int
+
+
+@dataclass(frozen=True, eq=False)
+class Task:
+    """A pool with its verifier.
+
+    pool and evaluation share no prompt; evaluation is the same under every seed. max_tokens bounds an answer, stop
+    are the strings that end it. timeout: seconds a verifier that runs outside may take for one completion.
+    notes: what a researcher should know of how the pool was made, one sentence each.
+    """
+
+    name: str
+    pool: Pool
+    evaluation: Pool
+    max_tokens: int
+    stop: tuple[str, ...]
+    verifier: Verifier
+    timeout: float = 5.0
+    notes: tuple[str, ...] = ()
+
+    def render(self, pool: Pool, row: int, tokenizer: Tokenizer) -> list[int]:
+        """Token ids of a prompt: a chat turn without system message, then the prefilled start of the answer.
+
+        A tokenizer without chat template gets the plain form: text, newline, prefix."""
+        messages = pool.extra["messages"][row] if "messages" in pool.extra else ""
+        return encode(pool.text[row], pool.prefix[row], messages, tokenizer)
+
+    def stop_ids(self, tokenizer: Tokenizer) -> list[int]:
+        """Ids of the tokens that end an answer: end of turn, and all whose text holds a string of `stop`."""
+        return stop_ids(tokenizer, self.stop)
+
+    def score(self, rollouts: Rollouts, pool: Pool) -> Rollouts:
+        """The rollouts with answer, reward, correct, rewards and failure filled.
+
+        Rows that failed before (an engine's failure) keep their failure and stay null. Where the verifier fails the
+        row is null too, with failure verifier, verifier_timeout or verifier_nan.
+        """
+        rows = np.flatnonzero(rollouts.failure == "")
+        verdicts = self.verifier([str(t) for t in rollouts.text[rows]], pool, rollouts.prompt[rows])
+        r = len(rollouts)
+        answer, failure = np.full(r, None, dtype=object), rollouts.failure.copy()
+        answer[rows], failure[rows] = verdicts.answer, verdicts.failure
+
+        def spread(column: np.ndarray) -> np.ndarray:
+            whole = np.full(r, np.nan)
+            whole[rows] = np.where(verdicts.failure == "", column, np.nan)
+            return whole
+
+        return rollouts.with_(
+            answer=answer,
+            reward=spread(verdicts.reward),
+            correct=spread(verdicts.correct),
+            rewards={**rollouts.rewards, **{name: spread(part) for name, part in verdicts.parts.items()}},
+            failure=failure,
+        )
+
+    def _strata(self) -> list[_Stratum]:
+        both = np.concatenate([self.pool.stratum, self.evaluation.stratum])
+        level = {}
+        for p in (self.evaluation, self.pool):
+            level |= dict(zip(p.stratum, p.extra.get("level", np.full(len(p), "")), strict=True))
+        return [
+            _Stratum(n, level[n], int((self.pool.stratum == n).sum()), int((self.evaluation.stratum == n).sum()))
+            for n in dict.fromkeys(both)
+        ]
+
+    def __repr__(self) -> str:
+        strata = ", ".join(f"{s.name} {s.pool}" for s in self._strata()[:6])
+        more = ", ..." if len(self._strata()) > 6 else ""
+        return (
+            f"Task({self.name!r}: {len(self.pool)} prompts, {len(self.evaluation)} for evaluation, "
+            f"{self.max_tokens} tokens at most; {strata}{more})"
+        )
+
+    def _repr_html_(self) -> str:
+        strata = self._strata()
+        rows = "".join(
+            f"<tr><td>{escape(s.name)}</td><td>{escape(s.level)}</td><td>{s.pool}</td><td>{s.evaluation}</td></tr>"
+            for s in strata[:40]
+        )
+        if len(strata) > 40:
+            rows += f"<tr><td>and {len(strata) - 40} more</td><td></td><td></td><td></td></tr>"
+        examples = "".join(
+            f"<li><code>{escape(_short(self.pool.text[i]))}</code> → <code>{escape(_short(self.pool.prefix[i]))} "
+            f"<b>{escape(_short(self.pool.answer[i]))}</b></code></li>"
+            for i in range(min(2, len(self.pool)))
+        )
+        notes = "".join(f"<br>{escape(n)}" for n in self.notes)
+        return (
+            f"<b>{escape(self.name)}</b>: {len(self.pool)} prompts, {len(self.evaluation)} for evaluation, "
+            f"{self.max_tokens} tokens at most{notes}<table><tr><th>stratum</th><th>level</th><th>prompts</th>"
+            f"<th>evaluation</th></tr>{rows}</table><ul>{examples}</ul>"
+        )
+
+
+def _short(text: str, most: int = 160) -> str:
+    return text if len(text) <= most else text[:most] + "…"

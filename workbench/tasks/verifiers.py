@@ -1,0 +1,189 @@
+"""Built-in verifiers: what was answered, how near it is, and whether it is right.
+
+With rewards of 0 and 1 and a baseline inside that range the sign of an advantage cannot flip hard: a small group's
+mean never passes a reward. So the built-in rewards are graded, a weighted sum of three parts in [0, 1]:
+format (an answer of the expected form was found), closeness (how near it is) and exactness. `correct` stays
+binary beside them and is the evidence of difficulty.
+
+Completions are untrusted: no more than LOOK characters of one are looked at, every pattern reads its text once
+from left to right, and nothing is evaluated. 128 short completions take about a millisecond.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from workbench.types import Pool
+
+LOOK = 4000
+"""Characters of a completion that are looked at: the last ones where the answer is expected at the end."""
+
+PARTS = ("format", "closeness", "exactness")
+WEIGHTS: Mapping[str, float] = {"format": 0.1, "closeness": 0.2, "exactness": 0.7}
+"""reward = 0.1 format + 0.2 closeness + 0.7 exactness, each part in [0, 1]."""
+
+REWARDS = ("graded", "binary")
+
+
+class Verdicts(NamedTuple):
+    """What a verifier says of R completions.
+
+    answer (R,) object: the text taken for the answer, None where there is none. reward, correct (R,) float64, NaN =
+    null. parts maps names to (R,) float64. failure (R,) object: "" or verifier, verifier_timeout, verifier_nan.
+    """
+
+    answer: np.ndarray
+    reward: np.ndarray
+    correct: np.ndarray
+    parts: Mapping[str, np.ndarray]
+    failure: np.ndarray
+
+
+class Verifier(Protocol):
+    """Judges completions `text` (R,) of the pool's `rows` (R,)."""
+
+    def __call__(self, text: Sequence[str], pool: Pool, rows: np.ndarray) -> Verdicts: ...
+
+
+_NUMBER = re.compile(r"-?[0-9]+(?:\.[0-9]+)?")
+_WORD = re.compile(r"[^\W\d_]+")
+_MARKED = re.compile(r"\\boxed\{([^{}\n]{0,200})\}|####([^\n]{0,200})")
+
+
+def numbers(text: str) -> list[str]:
+    """The numbers of a text, in order: digit-group commas dropped, the typographic minus read as minus.
+
+    >>> numbers("1,234 and −5.50")
+    ['1234', '-5.50']
+    """
+    return _NUMBER.findall(re.sub(r"(?<=[0-9]),(?=[0-9]{3})", "", text.replace("\u2212", "-")))
+
+
+def _head(text: str) -> str:
+    return text[:LOOK]
+
+
+def one_number(text: str, prefilled: bool) -> str | None:
+    """The number that answers: the first after a prefilled start; else in the last \\boxed{} or after the last ####,
+    else the last one of the text."""
+    if prefilled:
+        return next(iter(numbers(_head(text))), None)
+    tail = text[-LOOK:]
+    marked = _MARKED.findall(tail)
+    found = numbers("".join(marked[-1])) if marked else []
+    return (found or numbers(tail) or [None])[-1]
+
+
+def near(value: np.ndarray, target: np.ndarray) -> np.ndarray:
+    """Closeness of numbers: 1 / (1 + |x - a| / (1 + |a| / 10)), (R,) in [0, 1].
+
+    Off by one from a small number gives about 0.5, off by a tenth of a large one as well; NaN and inf give 0.
+    """
+    with np.errstate(invalid="ignore", over="ignore"):
+        off = np.abs(value - target) / (1 + np.abs(target) / 10)
+    return np.where(np.isfinite(off), 1 / (1 + np.where(np.isfinite(off), off, 0)), 0.0)
+
+
+def _same(value: np.ndarray, target: np.ndarray) -> np.ndarray:
+    with np.errstate(invalid="ignore"):
+        return np.abs(value - target) <= 1e-9 * np.maximum(1, np.abs(target))
+
+
+def _share(got: Sequence, expected: Sequence) -> float:
+    """Share of places at which two sequences agree; the longer one counts."""
+    longest = max(len(got), len(expected))
+    return sum(g == e for g, e in zip(got, expected, strict=False)) / longest if longest else 1.0
+
+
+class Seen(NamedTuple):
+    """Answers found and their three parts, (R,) each."""
+
+    answer: list[str | None]
+    format: np.ndarray
+    closeness: np.ndarray
+    exactness: np.ndarray
+
+
+def number(text: Sequence[str], expected: Sequence[str], prefilled: Sequence[bool]) -> Seen:
+    """One number; equal within 1e-9 of its size."""
+    answer = [one_number(t, p) for t, p in zip(text, prefilled, strict=True)]
+    value = np.array([np.nan if a is None else float(a) for a in answer], float)
+    target = np.array([float(numbers(e)[-1]) for e in expected], float)
+    return Seen(answer, np.isfinite(value).astype(float), near(value, target), _same(value, target).astype(float))
+
+
+def in_order(text: Sequence[str], expected: Sequence[str], prefilled: Sequence[bool]) -> Seen:
+    """Numbers in order: the first k found against the k expected; closeness = share of right places."""
+    answer, form, close = [], [], []
+    for t, e in zip(text, expected, strict=True):
+        target = numbers(e)
+        got = numbers(_head(t))[: len(target)]
+        answer.append(", ".join(got) if got else None)
+        form.append(float(len(got) == len(target)))
+        close.append(_share([float(x) for x in got], [float(x) for x in target]))
+    closeness = np.array(close, float)
+    return Seen(answer, np.array(form, float), closeness, (closeness == 1).astype(float))
+
+
+def word(text: Sequence[str], expected: Sequence[str], prefilled: Sequence[bool]) -> Seen:
+    """The first word, whatever its case; closeness = share of right characters, place by place."""
+    found = [_WORD.search(_head(t)) for t in text]
+    answer = [f.group() if f else None for f in found]
+    close = [_share((a or "").casefold(), e.strip().casefold()) for a, e in zip(answer, expected, strict=True)]
+    closeness = np.array(close, float)
+    return Seen(answer, np.array([a is not None for a in answer], float), closeness, (closeness == 1).astype(float))
+
+
+def text_(text: Sequence[str], expected: Sequence[str], prefilled: Sequence[bool]) -> Seen:
+    """The whole completion, white space at the ends and its amount aside; closeness = share of right characters."""
+    # a completion longer than what is looked at must not be cut into a right one
+    answer = [" ".join(t[: max(LOOK, 2 * len(e))].split()) or None for t, e in zip(text, expected, strict=True)]
+    target = [" ".join(e.split()) for e in expected]
+    close = [_share(a or "", e) for a, e in zip(answer, target, strict=True)]
+    exact = [float((a or "") == e) for a, e in zip(answer, target, strict=True)]
+    return Seen(answer, np.array([a is not None for a in answer], float), np.array(close, float), np.array(exact))
+
+
+_BY_KIND: dict[str, Callable[[Sequence[str], Sequence[str], Sequence[bool]], Seen]] = {
+    "number": number,
+    "list": in_order,
+    "word": word,
+    "text": text_,
+}
+
+
+@dataclass(frozen=True)
+class Graded:
+    """Judges each row by the kind of its answer, `pool.extra["kind"]`: number, list, word or text.
+
+    rewards="binary" makes the reward equal to `correct`; the parts are reported all the same.
+    """
+
+    rewards: str = "graded"
+
+    def __post_init__(self) -> None:
+        if self.rewards not in REWARDS:
+            raise ValueError(f"rewards={self.rewards!r}; it is one of {', '.join(REWARDS)}")
+
+    def __call__(self, text: Sequence[str], pool: Pool, rows: np.ndarray) -> Verdicts:
+        """Verdicts on R completions of the pool's rows."""
+        r = len(rows)
+        answer = np.full(r, None, dtype=object)
+        parts = {name: np.full(r, np.nan) for name in PARTS}
+        kind = pool.extra["kind"][rows]
+        for k in dict.fromkeys(kind):
+            here = np.flatnonzero(kind == k)
+            source = rows[here]
+            seen = _BY_KIND[k]([text[i] for i in here], pool.answer[source], [p != "" for p in pool.prefix[source]])
+            answer[here] = seen.answer
+            for name in PARTS:
+                parts[name][here] = getattr(seen, name)
+        correct = parts["exactness"].copy()
+        graded = sum(WEIGHTS[name] * parts[name] for name in PARTS)
+        reward = graded if self.rewards == "graded" else correct.copy()
+        return Verdicts(answer, np.asarray(reward, float).reshape(r), correct, parts, np.full(r, "", dtype=object))
