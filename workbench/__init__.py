@@ -42,7 +42,7 @@ def __getattr__(name: str) -> object:
         return import_module("workbench.catalog")
     if name in _HOME:
         return getattr(import_module(_HOME[name]), name)
-    for slug, cls in import_module("workbench.catalog").methods().items():
+    for cls in import_module("workbench.catalog").methods().values():
         if cls.__name__ == name:
             return cls
     raise AttributeError(f"workbench has no {name!r}; it has {', '.join(__all__)} and the methods of workbench.catalog")

@@ -8,11 +8,15 @@ one method leaves all other draws alone and two pipelines compare on common rand
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any
 from zlib import crc32
 
 import numpy as np
 
+from workbench import catalog
 from workbench.methods.uniform import Uniform
 from workbench.stages import DECIDES, VERBS, Method, State, World
 from workbench.types import (
@@ -60,6 +64,26 @@ class Pipeline:
         for verb, way_out in (("estimate", "Grpo()"), ("loss", "Grpo()")):
             if not self.actors(verb):
                 raise ValueError(f"no method of {self!r} acts at {verb}; add one that does, for example {way_out}")
+
+    @classmethod
+    def parse(cls, text: str | Pipeline | Iterable[Mapping[str, object]]) -> Pipeline:
+        """A pipeline from what people write: "grpo + mopps(target=0.4)", its own repr, or rows of a TOML file.
+
+        Settings are literals; nothing is evaluated. Raises ValueError that names what is there instead."""
+        if isinstance(text, Pipeline):
+            return text
+        if not isinstance(text, str):
+            rows = [dict(row) for row in text]
+            for row in rows:
+                if "method" not in row:
+                    raise ValueError(f"a pipeline row needs the key 'method', got {row!r}")
+            return cls(*(catalog.make(str(row.pop("method")), **row) for row in rows))  # type: ignore[arg-type]
+        return cls(*(catalog.read(part) for part in catalog.parts(text)))
+
+    @property
+    def spec(self) -> list[dict[str, object]]:
+        """The pipeline as data, for TOML and the runs table; `Pipeline.parse` reads it back."""
+        return [{"method": m.name, **m.settings} for m in self.chosen]
 
     def actors(self, verb: str) -> tuple[Method, ...]:
         """The methods that act at a verb: one that decides, or all that refine."""
@@ -154,38 +178,28 @@ def _ordinals(plan: Plan, earlier: list[Plan]) -> np.ndarray:
     return ordinal
 
 
-def _branching(pipeline: Pipeline, states: States, seed: int, step: int, round_: int):
+def _bound(method: Method, verb: str, states: States) -> Callable[..., Any]:
+    """A verb of a method with its state filled in."""
+    return partial(getattr(method, verb), states[method.name])
+
+
+def _branching(pipeline: Pipeline, states: States, seed: int, step: int, round_: int) -> tuple:
     """The branch and prune hooks of all methods as two functions of a frontier, or None where nobody acts."""
     forks, cuts = pipeline.actors("branch"), pipeline.actors("prune")
 
     def branch(frontier: Frontier) -> Fork:
-        made = [m.branch(states[m.name], frontier, generator(seed, step, round_, "branch", m.name)) for m in forks]
+        made = [_bound(m, "branch", states)(frontier, generator(seed, step, round_, "branch", m.name)) for m in forks]
         width = np.prod([f.width for f in made], axis=0)
         return Fork(width, made[-1].at, made[-1].token, {k: v for f in made for k, v in f.why.items()})
 
     def prune(frontier: Frontier) -> Cut:
-        made = [m.prune(states[m.name], frontier, generator(seed, step, round_, "prune", m.name)) for m in cuts]
+        made = [_bound(m, "prune", states)(frontier, generator(seed, step, round_, "prune", m.name)) for m in cuts]
         reason = np.full(len(frontier), "", dtype=object)
         for cut in reversed(made):
             reason = np.where(cut.width == 0, cut.reason, reason)
-        return Cut(
-            np.min([c.width for c in made], axis=0), reason, np.prod([c.propensity for c in made], axis=0)
-        )
+        return Cut(np.min([c.width for c in made], axis=0), reason, np.prod([c.propensity for c in made], axis=0))
 
     return branch if forks else None, prune if cuts else None
-
-
-def _chosen(pipeline: Pipeline, states: States, draft: Draft, seed: int) -> np.ndarray:
-    method = pipeline.decider("select")
-    rows = method.select(states[method.name], draft, generator(seed, draft.step, draft.round, "select", method.name))  # type: ignore[attr-defined]
-    rows = np.asarray(rows, np.int64)
-    allowed = np.isin(rows, draft.candidates())
-    if len(np.unique(rows)) != len(rows) or not allowed.all() or len(rows) > draft.wanted:
-        raise ValueError(
-            f"{type(method).__name__}.select returned {len(rows)} rows for {draft.wanted} wanted prompts"
-            f" ({len(rows) - len(np.unique(rows))} twice, {int((~allowed).sum())} not among the candidates)"
-        )
-    return rows
 
 
 def fates(rollouts: Rollouts, advantage: Advantage, skipped: str = "") -> tuple[np.ndarray, np.ndarray]:
@@ -206,6 +220,88 @@ def fates(rollouts: Rollouts, advantage: Advantage, skipped: str = "") -> tuple[
     return np.where(failed, "failed", fate), np.where(failed, rollouts.failure, reason)
 
 
+class _Clock:
+    """Seconds by phase: each lap books the time since the one before."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {p: 0.0 for p in ("decide", "generate", "score", "estimate", "update")}
+        self.began = self.last = time.perf_counter()
+
+    def lap(self, phase: str) -> None:
+        now = time.perf_counter()
+        self.seconds[phase] += now - self.last
+        self.last = now
+
+    @property
+    def total(self) -> float:
+        return time.perf_counter() - self.began
+
+
+def _decide(pipeline: Pipeline, states: States, draft: Draft, earlier: list[Plan], seed: int) -> tuple[Draft, Plan]:
+    """One round's select, allocate and amend: the draft with its fresh prompts, and the plan (empty = nothing more)."""
+    step, round_ = draft.step, draft.round
+    fresh = np.empty(0, np.int64)
+    if draft.wanted > 0:
+        method = pipeline.decider("select")
+        rng = generator(seed, step, round_, "select", method.name)
+        fresh = np.asarray(_bound(method, "select", states)(draft, rng), np.int64)
+        allowed = np.isin(fresh, draft.candidates())
+        if len(np.unique(fresh)) != len(fresh) or not allowed.all() or len(fresh) > draft.wanted:
+            raise ValueError(
+                f"{type(method).__name__}.select returned {len(fresh)} rows for {draft.wanted} wanted prompts"
+                f" ({len(fresh) - len(np.unique(fresh))} twice, {int((~allowed).sum())} not among the candidates)"
+            )
+    if round_ == 0 and not len(fresh):
+        free, n = int(draft.available.sum()), len(draft.available)
+        raise ValueError(f"step {step}: no prompt could be chosen ({free} of {n} are available)")
+    draft = draft.with_(fresh=fresh, prompts=np.concatenate([draft.prompts, fresh]))
+    method = pipeline.decider("allocate")
+    plan = _bound(method, "allocate", states)(draft, generator(seed, step, round_, "allocate", method.name))
+    for method in pipeline.actors("amend"):
+        plan = _bound(method, "amend", states)(plan, draft, generator(seed, step, round_, "amend", method.name))
+    return draft, replace(
+        plan,
+        ordinal=_ordinals(plan, earlier),
+        round=np.full(len(plan), round_, np.int64),
+        folded_through=step - 1,
+        step=step,
+    )
+
+
+def _gather(
+    pipeline: Pipeline, states: States, world: World, draft: Draft, seed: int, clock: _Clock, events: list[Event]
+) -> Draft:
+    """All rounds of a step: decide and generate until nothing more is wanted or the budget is spent."""
+    plans: list[Plan] = []
+    parts: list[Rollouts] = []
+    for round_ in range(MAX_ROUNDS):
+        draft = draft.with_(round=round_, wanted=min(draft.wanted, len(draft.candidates())))
+        draft, plan = _decide(pipeline, states, draft, plans, seed)
+        clock.lap("decide")
+        if not plan.n_rollouts:
+            return draft
+        got = world.sample(plan, *_branching(pipeline, states, seed, draft.step, round_))
+        for m in pipeline.actors("reward"):
+            got = _bound(m, "reward", states)(got)
+        clock.lap("generate")
+        plans.append(plan)
+        parts.append(got)
+        rollouts = join(parts, plans)
+        draft = draft.with_(plan=Plan.concat(plans), rollouts=rollouts)
+        wanted = max((_bound(m, "more", states)(draft) for m in pipeline.actors("more")), default=0)
+        budget = draft.budget
+        if (budget.tokens and int(rollouts.length.sum()) >= budget.tokens) or (
+            budget.seconds and clock.total >= budget.seconds
+        ):
+            if wanted:
+                message = f"{wanted} more prompts were wanted, but the step's budget is spent"
+                events.append(Event("note", "budget", message))
+            return draft
+        draft = draft.with_(wanted=wanted)
+    events.append(Event("warning", "rounds", f"stopped after {MAX_ROUNDS} rounds with {draft.wanted} still wanted"))
+    return draft
+
+
 def advance(
     pipeline: Pipeline,
     states: States,
@@ -217,97 +313,43 @@ def advance(
     available: np.ndarray | None = None,
 ) -> tuple[States, Step]:
     """One training step: rounds of select, allocate, amend, generate and reward until nothing more is wanted,
-    then replay, score, estimate, update, observe. Returns the new states and the finished step."""
-    clock = {"decide": 0.0, "generate": 0.0, "score": 0.0, "estimate": 0.0, "update": 0.0}
-    began = time.perf_counter()
+    then replay, score, estimate, update, observe. Returns the new states and the finished step.
 
-    def lap(phase: str) -> None:
-        nonlocal began
-        now = time.perf_counter()
-        clock[phase] += now - began
-        began = now
-
-    events: list[Event] = []
-    everything = np.ones(len(world.pool), bool) if available is None else available
-    draft = Draft(step, budget, everything, np.empty(0, np.int64), wanted=budget.prompts)
-    plans: list[Plan] = []
-    parts: list[Rollouts] = []
-    start = time.perf_counter()
-    for round_ in range(MAX_ROUNDS):
-        draft = draft.with_(round=round_, wanted=min(draft.wanted, len(draft.candidates())))
-        fresh = _chosen(pipeline, states, draft, seed) if draft.wanted > 0 else np.empty(0, np.int64)
-        draft = draft.with_(fresh=fresh, prompts=np.concatenate([draft.prompts, fresh]))
-        if round_ == 0 and not len(fresh):
-            raise ValueError(
-                f"step {step}: no prompt could be chosen ({int(everything.sum())} of {len(everything)} are available)"
-            )
-        allocator = pipeline.decider("allocate")
-        plan = allocator.allocate(  # type: ignore[attr-defined]
-            states[allocator.name], draft, generator(seed, step, round_, "allocate", allocator.name)
-        )
-        for m in pipeline.actors("amend"):
-            plan = m.amend(states[m.name], plan, draft, generator(seed, step, round_, "amend", m.name))  # type: ignore[attr-defined]
-        if not plan.n_rollouts:
-            lap("decide")
-            break
-        plan = Plan(
-            plan.prompt, plan.n, plan.max_tokens, plan.start, plan.purpose, plan.context,
-            ordinal=_ordinals(plan, plans), round=np.full(len(plan), round_, np.int64),
-            why=plan.why, notes=plan.notes, folded_through=step - 1, step=step,
-        )  # fmt: skip
-        lap("decide")
-        got = world.sample(plan, *_branching(pipeline, states, seed, step, round_))
-        for m in pipeline.actors("reward"):
-            got = m.reward(states[m.name], got)  # type: ignore[attr-defined]
-        lap("generate")
-        plans.append(plan)
-        parts.append(got)
-        draft = draft.with_(plan=Plan.concat(plans), rollouts=join(parts, plans))
-        wanted = max((m.more(states[m.name], draft) for m in pipeline.actors("more")), default=0)  # type: ignore[attr-defined]
-        spent = (budget.tokens and int(draft.rollouts.length.sum()) >= budget.tokens) or (  # type: ignore[union-attr]
-            budget.seconds and time.perf_counter() - start >= budget.seconds
-        )
-        if spent and wanted:
-            events.append(Event("note", "budget", f"{wanted} more prompts were wanted, but the step's budget is spent"))
-        if spent:
-            break
-        draft = draft.with_(wanted=wanted)
-    else:
-        events.append(Event("warning", "rounds", f"stopped after {MAX_ROUNDS} rounds with {draft.wanted} still wanted"))
+    available (N,) bool takes prompts out of the pool; None = all are in."""
+    clock, events = _Clock(), []
+    free = np.ones(len(world.pool), bool) if available is None else available
+    draft = Draft(step, budget, free, np.empty(0, np.int64), wanted=budget.prompts)
+    draft = _gather(pipeline, states, world, draft, seed, clock, events)
     rollouts, plan = draft.rollouts, draft.plan
     if rollouts is None or plan is None:
         raise ValueError(f"step {step}: {type(pipeline.decider('allocate')).__name__} asked for no rollout")
     for m in pipeline.actors("replay"):
-        rollouts = m.replay(states[m.name], rollouts, draft, generator(seed, step, 0, "replay", m.name))  # type: ignore[attr-defined]
-    lap("decide")
+        rollouts = _bound(m, "replay", states)(rollouts, draft, generator(seed, step, 0, "replay", m.name))
+    clock.lap("decide")
     rollouts = world.score(rollouts, pipeline.needs)
     draft = draft.with_(rollouts=rollouts)
-    lap("score")
+    clock.lap("score")
     advantage = Advantage.start(rollouts)
     for m in pipeline.actors("admit"):
-        advantage = advantage.drop(~m.admit(states[m.name], rollouts, draft), "not_admitted")  # type: ignore[attr-defined]
+        advantage = advantage.drop(~_bound(m, "admit", states)(rollouts, draft), "not_admitted")
     for m in pipeline.actors("estimate"):
-        advantage = m.estimate(states[m.name], advantage, draft, generator(seed, step, 0, "estimate", m.name))  # type: ignore[attr-defined]
-        if not np.isfinite(advantage.value[advantage.keep]).all():
-            bad = int((~np.isfinite(advantage.value[advantage.keep])).sum())
+        advantage = _bound(m, "estimate", states)(advantage, draft, generator(seed, step, 0, "estimate", m.name))
+        bad = int((~np.isfinite(advantage.value[advantage.keep])).sum())
+        if bad:
             raise ValueError(f"{type(m).__name__}.estimate gave {bad} advantages that are not finite at step {step}")
-    lap("estimate")
-    loss_of, penalty_of = pipeline.decider("loss"), pipeline.actors("penalty")
-    update = world.update(
-        rollouts,
-        advantage,
-        lambda batch: loss_of.loss(states[loss_of.name], batch),  # type: ignore[attr-defined]
-        [lambda batch, m=m: m.penalty(states[m.name], batch) for m in penalty_of],  # type: ignore[attr-defined]
-    )
-    lap("update")
+    clock.lap("estimate")
+    loss = _bound(pipeline.decider("loss"), "loss", states)
+    penalties = [_bound(m, "penalty", states) for m in pipeline.actors("penalty")]
+    update = world.update(rollouts, advantage, loss, penalties)
+    clock.lap("update")
     skipped = str(update.get("skipped", ""))
     if skipped:
         events.append(Event("failure", "update", f"the optimiser step was skipped: {skipped}"))
-    for what in np.unique(rollouts.failure[rollouts.failure != ""]):
-        n = int((rollouts.failure == what).sum())
-        events.append(Event("warning", str(what), f"{n} rollouts got no reward: {what}", n))
+    for what, n in zip(*np.unique(rollouts.failure.astype(str), return_counts=True), strict=True):
+        if what:
+            events.append(Event("warning", str(what), f"{n} rollouts got no reward: {what}", int(n)))
     fate, reason = fates(rollouts, advantage, skipped and "update_skipped")
-    done = Step(step, draft.prompts, plan, rollouts, advantage, fate, reason, update, clock, tuple(events))
+    done = Step(step, draft.prompts, plan, rollouts, advantage, fate, reason, update, clock.seconds, tuple(events))
     return pipeline.observe(states, done), done
 
 

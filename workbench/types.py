@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -78,7 +78,7 @@ def _frozen(mapping: Mapping) -> Mapping:
     return MappingProxyType(dict(mapping))
 
 
-def _take(column, rows):
+def _take(column: Any, rows: np.ndarray) -> Any:
     if isinstance(column, Ragged):
         return column.take(rows)
     if isinstance(column, Mapping):
@@ -86,7 +86,7 @@ def _take(column, rows):
     return None if column is None else column[rows]
 
 
-def _concat(parts):
+def _concat(parts: Sequence[Any]) -> Any:
     first = parts[0]
     if isinstance(first, Ragged):
         return Ragged.concat(parts)
@@ -202,12 +202,12 @@ class Plan:
 
     prompt: np.ndarray
     n: np.ndarray
-    max_tokens: np.ndarray | None = None
-    start: np.ndarray | None = None
-    purpose: np.ndarray | None = None
-    context: np.ndarray | None = None
-    ordinal: np.ndarray | None = None
-    round: np.ndarray | None = None
+    max_tokens: np.ndarray = None  # type: ignore[assignment]
+    start: np.ndarray = None  # type: ignore[assignment]
+    purpose: np.ndarray = None  # type: ignore[assignment]
+    context: np.ndarray = None  # type: ignore[assignment]
+    ordinal: np.ndarray = None  # type: ignore[assignment]
+    round: np.ndarray = None  # type: ignore[assignment]
     why: Mapping[str, np.ndarray] = field(default_factory=dict)
     notes: Mapping[str, np.ndarray] = field(default_factory=dict)
     folded_through: int = 0
@@ -263,10 +263,7 @@ class Plan:
         if len(plans) == 1:
             return plans[0]
         names = sorted({name for p in plans for name in p.why})
-        why = {
-            name: np.concatenate([p.why.get(name, np.full(len(p), np.nan)) for p in plans])
-            for name in names
-        }
+        why = {name: np.concatenate([p.why.get(name, np.full(len(p), np.nan)) for p in plans]) for name in names}
         notes = {name: value for p in plans for name, value in p.notes.items()}
         columns = ("prompt", "n", "max_tokens", "start", "purpose", "context", "ordinal", "round")
         return Plan(
@@ -342,10 +339,7 @@ class Rollouts:
         r = len(ask)
         prompt, purpose = plan.prompt[ask], plan.purpose[ask]
         prefix = np.where(purpose == "train", "", np.char.add(purpose.astype(str), "-")) if r else []
-        id_ = [
-            f"{lead}{plan.step}:{pid}:{i}"
-            for lead, pid, i in zip(prefix, pool.ids[prompt], k, strict=True)
-        ]
+        id_ = [f"{lead}{plan.step}:{pid}:{i}" for lead, pid, i in zip(prefix, pool.ids[prompt], k, strict=True)]
         null = np.full(r, np.nan)
         return cls(
             id=np.array(id_, dtype=object),
@@ -381,9 +375,7 @@ class Rollouts:
         parts = [p for p in parts if len(p)] or list(parts[:1])
         if len(parts) == 1:
             return parts[0]
-        return Rollouts(
-            **{f.name: _concat([getattr(p, f.name) for p in parts]) for f in fields(Rollouts)}
-        )
+        return Rollouts(**{f.name: _concat([getattr(p, f.name) for p in parts]) for f in fields(Rollouts)})
 
     @property
     def plain(self) -> np.ndarray:
