@@ -224,7 +224,7 @@ class _Clock:
     """Seconds by phase: each lap books the time since the one before."""
 
     def __init__(self) -> None:
-        self.seconds: dict[str, float] = {p: 0.0 for p in ("decide", "generate", "score", "estimate", "update")}
+        self.seconds: dict[str, float] = dict.fromkeys(("decide", "generate", "score", "estimate", "update"), 0.0)
         self.began = self.last = time.perf_counter()
 
     def lap(self, phase: str) -> None:
