@@ -1,0 +1,1 @@
+"""One paper, one file: the methods of the catalog."""

@@ -1,0 +1,1 @@
+"""Pure functions over arrays that two methods or more share; numpy only."""
