@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 LEVELS = ("easy", "middle", "hard", "out")
-"""easy 0.7-0.85, middle 0.33-0.46, hard 0.17-0.25, out (of reach) below 0.05."""
+"""Pass rates: easy 0.7 and more, middle 0.33-0.46, hard 0.07-0.25, out (of reach) 0.05 and less."""
 
 KINDS = ("number", "list", "word", "text")
 """What an answer is: one number, numbers in order, one word, any text."""
@@ -80,6 +80,11 @@ def _sums(first: range, other: range, ops: str, *, terms: int = 2, negative: boo
     return asked
 
 
+def _unchanged() -> list[Question]:
+    asked = [f"{a} {rest}" for a in range(2, 100) for rest in ("+ 0", "* 1")]
+    return [Question(f"What is {e}?", f"{e} =", e.split()[0]) for e in asked]
+
+
 def _neighbours() -> list[Question]:
     shift = {"after": 1, "before": -1}
     return [
@@ -97,11 +102,11 @@ def _halves() -> list[Question]:
     return rows
 
 
-WORDS = tuple(
+WORDS = (  # forty-seven quoted words in a list would be forty-seven lines
     "banana letter apple kitten bubble tree school table pepper mirror coffee balloon street number window garden "
     "house river stone paper dog cat sun moon bread yellow summer butter winter happy little orange carrot "
-    "pillow puzzle basket doctor dinner finger ladder rabbit tunnel hammer bottle candle castle pocket".split()
-)
+    "pillow puzzle basket doctor dinner finger ladder rabbit tunnel hammer bottle candle castle pocket"
+).split()  # noqa: SIM905
 
 
 def _letter_counts() -> list[Question]:
@@ -154,6 +159,7 @@ def own() -> list[Family]:
     return [
         _counted("mul 1dx1d", "easy", "number", 0.84, _sums(range(2, 10), range(2, 10), "*")),
         _counted("add 1d+1d", "easy", "number", 0.69, _sums(_DIGIT, _DIGIT, "+")),
+        _counted("add 0, mul 1", "easy", "number", 0.95, _unchanged()),
         Family("max of 3 2d", "middle", "number", 0.46, _largest),
         _counted("mul 2dx1d", "middle", "number", 0.36, _sums(range(10, 31), range(2, 10), "*")),
         _counted("add 2d+2d", "hard", "number", 0.23, _sums(_TWO, _TWO, "+")),

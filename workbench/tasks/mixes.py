@@ -24,7 +24,7 @@ Parts = tuple[tuple[str, ...], ...]
 
 MIXES: dict[str, Parts] = {
     "default": (
-        ("mul 1dx1d", "add 1d+1d"),
+        ("mul 1dx1d", "add 1d+1d", "add 0, mul 1"),
         ("max of 3 2d", "rg chain_sum 2t", "mul 2dx1d", "rg basic_arithmetic", "rg products"),
         ("add 2d+2d", "sub <=20", "number before/after", "rg gcd", "count letter"),
         ("3 terms 1d +-", "sub 2d-2d", "rg spell_backward"),

@@ -47,7 +47,9 @@ class Verdicts(NamedTuple):
 class Verifier(Protocol):
     """Judges completions `text` (R,) of the pool's `rows` (R,)."""
 
-    def __call__(self, text: Sequence[str], pool: Pool, rows: np.ndarray) -> Verdicts: ...
+    def __call__(self, text: Sequence[str], pool: Pool, rows: np.ndarray) -> Verdicts:
+        """R verdicts, in order."""
+        ...
 
 
 _NUMBER = re.compile(r"-?[0-9]+(?:\.[0-9]+)?")
