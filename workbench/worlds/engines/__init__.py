@@ -1,0 +1,59 @@
+"""Engines continue token prefixes. One interface, so that no method, world or loop knows which engine runs.
+
+An engine is asked for segments: any prefix, any number of continuations of it, up to a number of tokens each. A fresh
+rollout is a segment from its prompt; a fork, a resumed or a hinted rollout is a segment from a longer prefix.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from workbench.types import Ragged
+
+
+class Segments(NamedTuple):
+    """What was generated: R rows, in the order of the prefixes, n of each together.
+
+    tokens (int32), logp and entropy (float32, nats, of the distribution that was sampled; entropy over the full
+    vocabulary) have one value per generated token, the stop token included. finish (R,) str: stop or length.
+    prefilled: prompt tokens computed, each shared prefix once; decoded: tokens fed back one by one; seconds: wall.
+    """
+
+    tokens: Ragged
+    logp: Ragged
+    entropy: Ragged
+    finish: np.ndarray
+    prefilled: int
+    decoded: int
+    seconds: float
+
+
+class Engine(Protocol):
+    """Something that continues prefixes under the current weights."""
+
+    def generate(
+        self,
+        prefixes: Sequence[Sequence[int]],
+        n: np.ndarray,
+        max_tokens: np.ndarray,
+        keys: np.ndarray,
+        *,
+        position: np.ndarray | None = None,
+        temperature: float = 1.0,
+        stop: Collection[int] = (),
+    ) -> Segments:
+        """Continue prefix i by n[i] rows of at most max_tokens[i] tokens each.
+
+        prefixes: P token lists; n, max_tokens (P,); keys (R,) uint64, R = n.sum(): one random stream per row.
+        position (R,): where in its stream a row starts, the number of tokens it has generated before (default 0), so
+        that a resumed row draws what it would have drawn uninterrupted. temperature 0 takes the likeliest token, and
+        its statistics are those of temperature 1. stop: token ids that end a row, kept as its last token.
+        """
+        ...
+
+    def sync(self) -> None:
+        """Take over the weights of the policy after an update."""
+        ...

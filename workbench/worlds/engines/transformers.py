@@ -1,0 +1,155 @@
+"""The sampler for a transformers model in this process: prefill once per prefix, fan out, drop rows that have ended.
+
+Small models with short answers spend their time in prompts and in launches, not in attention; computing each prompt
+once for its whole group is what makes 128 short rollouts take seconds on two cores.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Sequence
+
+import numpy as np
+import torch
+from transformers import PreTrainedModel
+
+from workbench.types import Ragged
+from workbench.worlds.engines import Segments
+from workbench.worlds.engines.draws import uniform
+from workbench.worlds.engines.forward import body, fan_out, logits_of, prefill
+
+
+def choose(
+    logits: torch.Tensor, draw: torch.Tensor, temperature: float
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """(B,) token, its log-probability and the entropy in nats, from logits (B, V) and draws (B,) in (0, 1).
+
+    The token is the first whose cumulative probability exceeds the draw (inverse CDF in order of token id, summed in
+    float64); temperature 0 takes the likeliest.
+    """
+    logp = torch.log_softmax(logits.float() / (temperature or 1.0), -1)
+    p = logp.exp()
+    entropy = -(p * logp.clamp(min=-1e4)).sum(-1)  # 0 * -inf is NaN where a token is impossible
+    if temperature == 0:
+        token = logp.argmax(-1)
+    else:
+        cdf = p.cumsum(-1, dtype=torch.float64)
+        token = torch.searchsorted(cdf, (draw * cdf[:, -1])[:, None], right=True)[:, 0]
+    return token, logp.gather(1, token[:, None])[:, 0], entropy
+
+
+class _Record:
+    """What R rows have generated so far."""
+
+    def __init__(self, limit: np.ndarray) -> None:
+        shape = (len(limit), int(limit.max(initial=0)))
+        self.limit = limit
+        self.tokens = np.zeros(shape, np.int32)
+        self.logp = np.zeros(shape, np.float32)
+        self.entropy = np.zeros(shape, np.float32)
+        self.length = np.zeros(len(limit), np.int64)
+        self.finish = np.full(len(limit), "length", dtype=object)
+        self.prefilled = self.decoded = 0
+
+    def add(self, rows: np.ndarray, t: int, token, logp, entropy, stop: np.ndarray) -> np.ndarray:
+        """Write position t of rows; returns the (B,) bool of those that go on."""
+        token = token.cpu().numpy()
+        self.tokens[rows, t], self.logp[rows, t], self.entropy[rows, t] = token, logp.cpu(), entropy.cpu()
+        self.length[rows] = t + 1
+        stopped = np.isin(token, stop)
+        self.finish[rows[stopped]] = "stop"
+        return ~stopped & (self.limit[rows] > t + 1)
+
+    def segments(self, seconds: float) -> Segments:
+        """The ragged columns."""
+        offsets = np.concatenate([[0], np.cumsum(self.length)]).astype(np.int64)
+        inside = np.arange(self.tokens.shape[1]) < self.length[:, None]
+        columns = (Ragged(c[inside], offsets) for c in (self.tokens, self.logp, self.entropy))
+        return Segments(*columns, self.finish, self.prefilled, self.decoded, seconds)
+
+
+class TransformersEngine:
+    """Samples from a transformers model; `copy_of` is the policy's model when this one is a copy in another dtype."""
+
+    def __init__(self, model: PreTrainedModel, copy_of: PreTrainedModel | None = None, *, max_rows: int = 256) -> None:
+        self.model = model
+        self.copy_of = copy_of
+        self.max_rows = max_rows
+
+    @torch.no_grad()
+    def sync(self) -> None:
+        """Copy the policy's weights into the sampling copy; nothing to do where they are the same tensors."""
+        if self.copy_of is not None:
+            for mine, theirs in zip(self.model.parameters(), self.copy_of.parameters(), strict=True):
+                mine.copy_(theirs)
+
+    @torch.inference_mode()
+    def generate(
+        self,
+        prefixes: Sequence[Sequence[int]],
+        n: np.ndarray,
+        max_tokens: np.ndarray,
+        keys: np.ndarray,
+        *,
+        position: np.ndarray | None = None,
+        temperature: float = 1.0,
+        stop: Collection[int] = (),
+    ) -> Segments:
+        """See `Engine.generate`. Equal prefixes are computed once, also when they come from several asks."""
+        began = time.perf_counter()
+        n = np.asarray(n, np.int64)
+        place: dict[tuple[int, ...], int] = {}
+        owner = np.repeat([place.setdefault(tuple(p), len(place)) for p in prefixes], n)  # (R,)
+        distinct = list(place)
+        if not all(distinct):
+            raise ValueError("a prefix without tokens cannot be continued; a prompt has at least one token")
+        record = _Record(np.repeat(np.asarray(max_tokens, np.int64), n))
+        if len(owner) and record.limit.min() < 1:
+            raise ValueError(f"max_tokens must be at least 1, not {record.limit.min()}")
+        first = np.zeros(len(owner), np.int64) if position is None else np.asarray(position, np.int64)
+        length = np.array([len(p) for p in distinct], np.int64)
+        rows = np.lexsort((owner, length[owner]))  # prefixes of like length together: little padding
+        stops = np.fromiter(sorted(stop), np.int64)
+        for batch in self._batches(rows, owner):
+            self._run(batch, distinct, owner, keys, first, temperature, stops, record)
+        return record.segments(time.perf_counter() - began)
+
+    def _batches(self, rows: np.ndarray, owner: np.ndarray) -> list[np.ndarray]:
+        """Rows in pieces of at most max_rows, cut between prefixes where a prefix has fewer rows than that."""
+        pieces: list[np.ndarray] = []
+        groups = np.split(rows, np.flatnonzero(np.diff(owner[rows])) + 1) if len(rows) else []
+        for group in groups:
+            for start in range(0, len(group), self.max_rows):
+                part = group[start : start + self.max_rows]
+                if pieces and len(pieces[-1]) + len(part) <= self.max_rows:
+                    pieces[-1] = np.concatenate([pieces[-1], part])
+                else:
+                    pieces.append(part)
+        return pieces
+
+    def _run(self, rows, prefixes, owner, keys, first, temperature, stops, record) -> None:
+        """Generate one batch of rows to their ends."""
+        model, device = self.model, self.model.device
+        mine, local = np.unique(owner[rows], return_inverse=True)
+        start = prefill(model, [prefixes[i] for i in mine])
+        record.prefilled += sum(len(prefixes[i]) for i in mine)
+        local = torch.as_tensor(local, device=device)
+        logits = logits_of(model, start.hidden)[local]
+        state = None
+        for t in range(int(record.limit[rows].max())):
+            draw = torch.as_tensor(uniform(keys[rows], first[rows] + t), device=device)
+            token, logp, entropy = choose(logits, draw, temperature)
+            alive = record.add(rows, t, token, logp, entropy, stops)
+            if not alive.any():
+                return
+            keep = torch.as_tensor(np.flatnonzero(alive), device=device)
+            rows, token = rows[alive], token[keep]
+            if state is None:
+                state = fan_out(start, local[keep])
+            elif not alive.all():
+                state = fan_out(state, keep)
+            mask = torch.cat([state.mask, state.mask.new_ones(len(rows), 1)], 1)
+            hidden = body(model, token[:, None], mask, state.position[:, None], state.cache)
+            state = state._replace(mask=mask, position=state.position + 1)
+            record.decoded += len(rows)
+            logits = logits_of(model, hidden[:, -1])

@@ -1,0 +1,300 @@
+"""A language model that generates and learns in this process: the world of real runs."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Mapping
+from copy import deepcopy
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+import torch
+
+from workbench import models
+from workbench.stages import Branch, LossFn, Prune
+from workbench.types import Advantage, Plan, Pool, Ragged, Rollouts, Text
+from workbench.worlds.engines import Segments
+from workbench.worlds.engines.draws import streams
+from workbench.worlds.engines.transformers import TransformersEngine
+from workbench.worlds.policy import Lines, Policy
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+LARGE = 50_000_000
+"""Parameters from which a bfloat16 copy for sampling pays for itself, and from which the careful learning rate holds."""
+
+
+class Task(Protocol):
+    """Prompts and their verifier, as a live world needs them."""
+
+    name: str
+    pool: Pool
+    evaluation: Pool
+    max_tokens: int
+    stop: tuple[str, ...]
+
+    def render(self, pool: Pool, row: int, tokenizer: PreTrainedTokenizerBase) -> list[int] | str:
+        """What the model reads: the turn and the prefilled start of the answer."""
+        ...
+
+    def stop_ids(self, tokenizer: PreTrainedTokenizerBase) -> list[int]:
+        """Ids of the tokens that end an answer."""
+        ...
+
+    def score(self, rollouts: Rollouts, pool: Pool) -> Rollouts:
+        """Rewards of generated rollouts."""
+        ...
+
+
+class LiveWorld:
+    """A task and a model under training, in one process.
+
+    model: a name for `workbench.models.load`, or (model, tokenizer) with float32 weights. lr: None is 1e-5 for large
+    models and 1e-4 for small ones. sampling: dtype of the weights that sample; "auto" is a bfloat16 copy for models
+    over 50 million parameters where the processor computes in bfloat16, and the trained weights themselves elsewhere.
+    precision: of the update, "float32" or "bfloat16" (autocast). max_tokens: limit of an answer, None is the task's.
+    samples: rollouts per evaluation prompt. budget: padded tokens per micro-batch. threads: of torch, None leaves them.
+    """
+
+    offers = frozenset({"behaviour", "proximal", "current", "token_entropy", "tokens"})
+
+    def __init__(
+        self,
+        task: Task,
+        model: str | os.PathLike | tuple[PreTrainedModel, PreTrainedTokenizerBase],
+        *,
+        seed: int = 0,
+        lr: float | None = None,
+        temperature: float = 1.0,
+        sampling: str = "auto",
+        precision: str = "float32",
+        max_tokens: int | None = None,
+        samples: int = 4,
+        budget: int = 1024,
+        device: str | None = None,
+        threads: int | None = None,
+    ) -> None:
+        if threads is not None:
+            torch.set_num_threads(threads)
+        self.task, self.seed, self.temperature, self.samples = task, seed, temperature, samples
+        self.pool, self.evaluation = task.pool, task.evaluation
+        self.max_tokens = max_tokens or task.max_tokens
+        self.name = "given" if isinstance(model, tuple) else os.fspath(model)
+        trained, self.tokenizer = model if isinstance(model, tuple) else models.load(model)
+        device = device or ("cuda" if torch.cuda.is_available() else "cpu")
+        trained = trained.to(device, torch.float32).eval()  # eval: no dropout, so trainer and sampler agree
+        self.parameters = trained.num_parameters()
+        self.policy = Policy(
+            trained,
+            lr=lr if lr is not None else (1e-5 if self.parameters > LARGE else 1e-4),
+            budget=budget,
+            precision=precision,
+            temperature=temperature,
+        )
+        self.sampling = sampling if sampling != "auto" else _sampling_dtype(self.parameters, device)
+        self.engine = _engine(trained, self.sampling)
+        self.stop_ids = frozenset(task.stop_ids(self.tokenizer))
+        self._prefix: dict[tuple[str, Text | None], list[int]] = {}
+        self._start: dict[str, Text] = {}
+
+    @property
+    def version(self) -> int:
+        """Optimiser updates so far."""
+        return self.policy.version
+
+    def sample(self, plan: Plan, branch: Branch | None = None, prune: Prune | None = None) -> Rollouts:
+        """Generate and verify what the plan asks for.
+
+        What a rollout draws depends on the run seed and its id only. Starts are the prompt or `Text`; branch, prune,
+        `Node` and `Resume` raise NotImplementedError.
+        """
+        asked = [name for name, hook in (("branch", branch), ("prune", prune)) if hook is not None]
+        if asked:
+            raise NotImplementedError(
+                f"a live world cannot {' or '.join(asked)} rollouts yet: its engine generates whole answers, without "
+                f"checkpoints to decide at; take methods that act at {' and '.join(asked)} out of the pipeline"
+            )
+        rows = self._generate(plan, self.pool, Rollouts.asked(plan, self.pool, self.version))
+        self._start |= {i: plan.start[a] for i, a in zip(rows.id, rows.ask, strict=True) if plan.start[a] is not None}
+        return self.task.score(rows, self.pool)
+
+    def evaluate(self, step: int) -> Rollouts:
+        """The evaluation set, `samples` rollouts each, purpose "eval"; the same random numbers at every step."""
+        n = len(self.evaluation)
+        plan = Plan(np.arange(n), np.full(n, self.samples), purpose=np.full(n, "eval", dtype=object), step=step)
+        rows = Rollouts.asked(plan, self.evaluation, self.version)
+        names = [i.replace(f"eval-{step}:", "eval:", 1) for i in rows.id]
+        return self.task.score(self._generate(plan, self.evaluation, rows, names), self.evaluation)
+
+    def _generate(self, plan: Plan, pool: Pool, rows: Rollouts, names: list[str] | None = None) -> Rollouts:
+        prefixes = [self.prefix(pool, int(p), s) for p, s in zip(plan.prompt, plan.start, strict=True)]
+        limit = np.where(plan.max_tokens > 0, plan.max_tokens, self.max_tokens)
+        made: Segments = self.engine.generate(
+            prefixes,
+            plan.n,
+            limit,
+            streams(self.seed, rows.id if names is None else names),
+            temperature=self.temperature,
+            stop=self.stop_ids,
+        )
+        texts = self.tokenizer.batch_decode([t.tolist() for t in made.tokens.rows()], skip_special_tokens=True)
+        return rows.with_(
+            text=np.array([_until(text, self.task.stop) for text in texts], dtype=object),
+            length=made.tokens.lengths,
+            finish=made.finish,
+            tokens=made.tokens,
+            logp=made.logp,
+            entropy=made.entropy,
+        )
+
+    def prefix(self, pool: Pool, row: int, start: object = None) -> list[int]:
+        """Token ids that a rollout of a prompt continues: the rendered prompt, with the extra text of a `Text` start.
+
+        Text in the role of the assistant follows the prefilled answer; in any other role it follows the question, in
+        the same turn.
+        """
+        if start is not None and not isinstance(start, Text):
+            raise NotImplementedError(
+                f"a live world cannot start at {start!r} yet: it keeps no nodes and no unfinished rollouts; "
+                "asks may start at the prompt (None) or after Text(prefix, role)"
+            )
+        key = (str(pool.ids[row]), start)
+        if key not in self._prefix:
+            self._prefix[key] = self._rendered(pool, row, start)
+        return self._prefix[key]
+
+    def _rendered(self, pool: Pool, row: int, start: Text | None) -> list[int]:
+        if start is not None and start.role != "assistant":
+            one = pool.take(np.array([row]))
+            text = np.array([f"{one.text[0]}\n{start.prefix}"], dtype=object)
+            return self._rendered(replace(one, text=text), 0, None)
+        ids = self.task.render(pool, row, self.tokenizer)
+        if isinstance(ids, str):
+            ids = self.tokenizer(ids, add_special_tokens=False).input_ids
+        extra = self.tokenizer(start.prefix, add_special_tokens=False).input_ids if start is not None else []
+        return [int(i) for i in [*ids, *extra]]
+
+    def _lines(self, rollouts: Rollouts) -> Lines:
+        if rollouts.tokens is None:
+            raise ValueError("rollouts without tokens cannot be trained on or scored; keep their token columns")
+        unknown = [i for i in rollouts.id[rollouts.context != ""] if i not in self._start]
+        if unknown:
+            raise ValueError(
+                f"{len(unknown)} rollouts (first: {unknown[0]}) were not started from the plain prompt and not "
+                "generated by this world object, so the text they continued is not known here"
+            )
+        place: dict[tuple[int, Text | None], int] = {}
+        starts = [(int(p), self._start.get(i)) for p, i in zip(rollouts.prompt, rollouts.id, strict=True)]
+        owner = np.array([place.setdefault(s, len(place)) for s in starts], np.int64)
+        prefixes = [self.prefix(self.pool, row, start) for row, start in place]
+        return Lines(prefixes, owner, rollouts.tokens, rollouts.logp)
+
+    def score(self, rollouts: Rollouts, needs: frozenset[str]) -> Rollouts:
+        """Add log-probabilities under the trainer's current weights where needs name `proximal` or `current`."""
+        tracks = sorted(needs & {"proximal", "current"})
+        if not tracks or not len(rollouts):
+            return rollouts
+        logp: Ragged = self.policy.logp(self._lines(rollouts))
+        return rollouts.with_(**dict.fromkeys(tracks, logp))
+
+    def update(
+        self, rollouts: Rollouts, advantage: Advantage, loss: LossFn, penalties: list[LossFn]
+    ) -> Mapping[str, float | np.ndarray]:
+        """One optimiser step on the kept rows, then the sampler takes over the weights. See `Policy.update`."""
+        before = self.version
+        done = self.policy.update(self._lines(rollouts), advantage, loss, penalties, constant=self.max_tokens)
+        if self.version != before:
+            self.engine.sync()
+        return done
+
+    def save(self, folder: Path) -> None:
+        """Write model, tokenizer, optimiser and version; the folder appears, or is replaced, as a whole.
+
+        `workbench.models.load` reads it as any transformers folder.
+        """
+        folder = Path(folder)
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        draft = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
+        try:
+            self.policy.save(draft)
+            self.tokenizer.save_pretrained(draft)
+            if folder.exists():
+                old = Path(tempfile.mkdtemp(prefix=f".{folder.name}-old-", dir=folder.parent))
+                folder.rename(old / folder.name)
+                draft.rename(folder)
+                shutil.rmtree(old)
+            else:
+                draft.rename(folder)
+        finally:
+            shutil.rmtree(draft, ignore_errors=True)
+
+    def load(self, folder: Path) -> None:
+        """Go on from what `save` wrote."""
+        self.policy.load(Path(folder))
+        self.engine.sync()
+
+    def memory_needed(self) -> int:
+        """Bytes that training takes at its peak, about: weights, gradients, AdamW, sampling copy, one micro-batch."""
+        copied = self.engine.copy_of is not None
+        return memory_needed(self.policy.model.config, self.parameters, self.policy.budget, copied)
+
+    def describe(self) -> dict[str, object]:
+        """Facts of this world for the runs table."""
+        return {
+            "world": "live",
+            "task": self.task.name,
+            "model": self.name,
+            "parameters": self.parameters,
+            "weights": "float32",
+            "sampling": self.sampling,
+            "precision": str(self.policy.precision).removeprefix("torch."),
+            "device": str(self.policy.model.device),
+            "threads": torch.get_num_threads(),
+            "engine": type(self.engine).__name__,
+            "lr": self.policy.lr,
+            "temperature": self.temperature,
+            "max_tokens": self.max_tokens,
+            "samples": self.samples,
+            "seed": self.seed,
+            "memory_needed": self.memory_needed(),
+            "torch": torch.__version__,
+        }
+
+
+def memory_needed(config, parameters: int, budget: int, copied: bool) -> int:
+    """Bytes of float32 training: 16 per parameter (+2 for a bfloat16 copy), activations and logits of one micro-batch."""
+    width, inner = config.hidden_size, getattr(config, "intermediate_size", 4 * config.hidden_size)
+    activations = 4 * budget * config.num_hidden_layers * (12 * width + 4 * inner)
+    logits = 4 * 4 * budget * config.vocab_size
+    return parameters * (18 if copied else 16) + activations + logits
+
+
+def _until(text: str, stop: tuple[str, ...]) -> str:
+    """The text before the first stop string."""
+    for string in stop:
+        text = text.split(string, 1)[0]
+    return text
+
+
+def _sampling_dtype(parameters: int, device: str) -> str:
+    if parameters <= LARGE:
+        return "float32"
+    fast = torch.cuda.is_bf16_supported() if device.startswith("cuda") else torch.cpu._is_avx512_bf16_supported()
+    return "bfloat16" if fast else "float32"
+
+
+def _engine(trained: PreTrainedModel, dtype: str) -> TransformersEngine:
+    """A sampler over the trained weights themselves, or over a copy of them in another dtype."""
+    if dtype == "float32":
+        return TransformersEngine(trained)
+    twin = deepcopy(trained).eval().requires_grad_(False)
+    for weight in twin.parameters():  # not twin.to(dtype): that would round the rotary frequencies too
+        weight.data = weight.data.to(getattr(torch, dtype))
+    engine = TransformersEngine(twin, copy_of=trained)
+    engine.sync()
+    return engine
