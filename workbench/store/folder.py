@@ -1,0 +1,186 @@
+"""The files of a store: commit directories, the pointer to the compacted base, and locks.
+
+    STORE                          schema version of the folder
+    CURRENT                        generation, base file, payload parts, and how far they cover each writer
+    commits/<run>/r<rank>/LOCK     held by the writer while it lives
+    commits/<run>/r<rank>/<seq>/   one commit: one Parquet file per table that has rows
+    base/gen-<g>.duckdb            narrow tables up to a generation, never written again
+    payload/part-<g>.parquet       completions of the commits folded in that generation
+
+A commit is written as <seq>.tmp, every file fsynced, then renamed: the rename is the commit over all tables.
+Meant for a local disk: rename visibility and flock are weaker on network file systems.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from workbench.store.errors import StoreError
+from workbench.store.schema import SCHEMA_VERSION
+
+
+@dataclass(frozen=True)
+class Current:
+    """What the newest compaction published; mark maps "<run>/r<rank>" to the last commit it covers."""
+
+    generation: int = 0
+    base: str = ""
+    parts: tuple[str, ...] = ()
+    mark: Mapping[str, int] = field(default_factory=dict)
+
+
+def fsync_folder(folder: Path) -> None:
+    """Make a rename or a new file in the folder durable."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def write_durably(path: Path, text: str) -> None:
+    """Replace a small file atomically."""
+    scratch = path.with_name(path.name + ".tmp")
+    with scratch.open("w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    scratch.replace(path)
+    fsync_folder(path.parent)
+
+
+def write_parquet(path: Path, table: pa.Table) -> None:
+    """One table as a durable Parquet file."""
+    with path.open("wb") as file:
+        pq.write_table(table, file, compression="zstd")
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def read_current(folder: Path) -> Current:
+    """The pointer file; before the first compaction an empty one."""
+    try:
+        found = json.loads((folder / "CURRENT").read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return Current()
+    return Current(found["generation"], found["base"], tuple(found["parts"]), found["mark"])
+
+
+def write_current(folder: Path, current: Current) -> None:
+    """Publish a generation: the commit point of a compaction."""
+    write_durably(folder / "CURRENT", json.dumps(asdict(current)))
+
+
+def check_version(folder: Path) -> None:
+    """Refuse a store that a newer workbench has written."""
+    try:
+        text = (folder / "STORE").read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return
+    try:
+        version = int(json.loads(text)["schema_version"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise StoreError(f"{folder / 'STORE'} is damaged ({text[:40]!r}); write {marker()!r} into it") from error
+    refuse_newer(folder, version)
+
+
+def refuse_newer(folder: Path, version: int) -> None:
+    """Raise where a schema version is above this program's."""
+    if version > SCHEMA_VERSION:
+        raise StoreError(
+            f"the store {folder} was written with schema version {version}, this program knows up to "
+            f"{SCHEMA_VERSION}; nothing was touched. Upgrade: pip install -U rollout-workbench"
+        )
+
+
+def marker() -> str:
+    """Content of the STORE file."""
+    return json.dumps({"schema_version": SCHEMA_VERSION})
+
+
+def create(folder: Path) -> None:
+    """Make the folders of a store where they are missing."""
+    check_version(folder)
+    (folder / "commits").mkdir(parents=True, exist_ok=True)
+    if not (folder / "STORE").exists():
+        write_durably(folder / "STORE", marker())
+
+
+def writers(folder: Path) -> Iterator[tuple[str, Path]]:
+    """("<run>/r<rank>", its folder) of every writer there ever was, in order of name."""
+    for run in sorted((folder / "commits").glob("*/")):
+        for rank in sorted(run.glob("r*/")):
+            yield f"{run.name}/{rank.name}", rank
+
+
+def commit_folder(writer: Path, seq: int) -> Path:
+    """The directory of a commit."""
+    return writer / f"{seq:09d}"
+
+
+def commits_after(writer: Path, seq: int) -> Iterator[tuple[int, Path]]:
+    """(seq, directory) of the unbroken row of commits that follow seq."""
+    while (found := commit_folder(writer, seq + 1)).is_dir():
+        seq += 1
+        yield seq, found
+
+
+def last_commit(folder: Path, name: str, writer: Path) -> int:
+    """Highest seq a writer has committed, compacted ones included; -1 for none."""
+    here = [int(p.name) for p in writer.iterdir() if p.name.isdigit()]
+    return max([*here, read_current(folder).mark.get(name, -1)])
+
+
+def commit(writer: Path, seq: int, tables: Mapping[str, pa.Table]) -> None:
+    """Write the tables that have rows as one commit; done twice it is done once.
+
+    An error leaves no trace but the error."""
+    final = commit_folder(writer, seq)
+    if final.is_dir():
+        return
+    scratch = final.with_suffix(".tmp")
+    shutil.rmtree(scratch, ignore_errors=True)
+    try:
+        scratch.mkdir()
+        for name, table in tables.items():
+            if table.num_rows:
+                write_parquet(scratch / f"{name}.parquet", table)
+        fsync_folder(scratch)
+        scratch.rename(final)
+        fsync_folder(writer)
+    except BaseException:
+        shutil.rmtree(scratch, ignore_errors=True)
+        raise
+
+
+def lock(path: Path, *, shared: bool = False):
+    """An open file holding the lock, or None where somebody else holds it. Closing the file lets go."""
+    file = path.open("r+" if path.exists() else "w+", encoding="utf-8")
+    try:
+        fcntl.flock(file, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+    except OSError:
+        file.close()
+        return None
+    return file
+
+
+def is_alive(writer: Path) -> bool:
+    """Whether a process still holds the writer's lock, which the system takes from it when it dies."""
+    path = writer / "LOCK"
+    if not path.exists():
+        return False
+    with path.open(encoding="utf-8") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except OSError:
+            return True
+    return False

@@ -1,0 +1,263 @@
+"""Reads a store, in any process, while others write it: whole commits only, at most one step behind.
+
+A private in-memory DuckDB attaches the compacted base read-only and ingests the commits after it. Its views carry the
+names of the declared tables. All file access outside the store's folder is off for good before the first query, and a
+query must be one statement that only reads, in a read-only transaction. Each thread has its own cursor.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import duckdb
+import pyarrow as pa
+
+from workbench.store import folder as files
+from workbench.store.compaction import quoted
+from workbench.store.errors import ReadOnlyError, StoreError
+from workbench.store.questions import Ask, Questions
+from workbench.store.schema import SCHEMA_SQL, VIEWS_SQL, WIDE, comments, tables
+from workbench.types import Pool, Step
+
+Params = Mapping[str, object] | Sequence[object] | None
+
+
+class Store:
+    """The runs of a store folder. Open it with `Store.open`; every query sees what is recorded by then."""
+
+    def __init__(self, folder: Path, *, live: bool = True, threads: int = 2) -> None:
+        self.folder = folder
+        self.live = live
+        self._lock = threading.RLock()
+        self._local = threading.local()
+        self._con = duckdb.connect(config={"threads": threads, "autoinstall_known_extensions": False,
+                                           "autoload_known_extensions": False, "temp_directory": ""})  # fmt: skip
+        self._con.execute("SET enable_progress_bar = false")
+        self._con.execute(f"SET allowed_directories = [{quoted(str(folder) + '/')}]")
+        self._con.execute("SET enable_external_access = false; SET lock_configuration = true")
+        self._con.execute(f"CREATE SCHEMA tail; USE tail; {SCHEMA_SQL} USE main;")
+        self._con.execute("CREATE TABLE alive (run VARCHAR)")
+        self._con.execute("CREATE TABLE superseded (run VARCHAR, rank SMALLINT, seq INTEGER)")
+        self._generation = -1
+        self._last: dict[str, int] = {}
+        self._wide: list[str] = []
+        self._open: dict[str, Path] = {}
+        self._alive: tuple[str, ...] = ()
+        self._hidden = 0
+        self.ask = Ask(self)
+        self.refresh()
+
+    @classmethod
+    def open(cls, where: str | Path, *, live: bool = True, threads: int = 2) -> Store:
+        """A reader of the store in a folder. live=False: only `refresh()` moves what queries see."""
+        if str(where).startswith("ducklake:"):
+            raise StoreError(f"{where}: a shared catalog is not supported yet; give a folder")
+        folder = Path(where).resolve()
+        if not folder.is_dir():
+            raise StoreError(
+                f"there is no store at {folder}; a run creates it, for example: workbench demo --store {where}"
+            )
+        files.check_version(folder)
+        return cls(folder, live=live, threads=threads)
+
+    def refresh(self) -> bool:
+        """Take in what was committed since; True where something new came. A few milliseconds."""
+        with self._lock:
+            for attempt in range(20):
+                try:
+                    return self._refresh()
+                except (duckdb.IOException, FileNotFoundError):  # a file was retired under us: read CURRENT again
+                    self._generation = -1
+                    time.sleep(0.01 * attempt)
+            return self._refresh()
+
+    def sql(self, query: str, params: Params = None) -> pa.Table:
+        """The result of one reading statement; parameters are written $name or ?.
+
+        Raises ReadOnlyError for anything that writes, changes settings or looks outside the store."""
+        if self.live:
+            self.refresh()
+        try:
+            return self._query(query, params)
+        except duckdb.IOException:
+            self._generation = -1
+            self.refresh()
+            return self._query(query, params)
+
+    @property
+    def questions(self) -> Questions:
+        """The named questions: print it, or call it for a table."""
+        return self.ask.questions
+
+    def runs(self) -> pa.Table:
+        """One row per run, newest first: run, status, last_step, started, ..."""
+        return self.ask("runs")
+
+    def latest(self) -> str | None:
+        """The run that was started last; None in an empty store."""
+        found = self.sql("SELECT run FROM attempts GROUP BY run ORDER BY max(started) DESC LIMIT 1")
+        return found["run"][0].as_py() if len(found) else None
+
+    def steps(self, run: str | None = None, pool: Pool | None = None, *, since: int = 0) -> Iterator[Step]:
+        """The recorded steps after `since`, exactly as methods saw them. pool: default the one recorded."""
+        from workbench.store.rebuild import steps
+
+        return steps(self, self._run(run), pool, since)
+
+    def pool(self, run: str | None = None) -> tuple[Pool, Pool]:
+        """The training pool and the evaluation pool of a run, as recorded."""
+        from workbench.store.rebuild import pools
+
+        return pools(self, self._run(run))
+
+    def close(self) -> None:
+        """Let go of the files."""
+        self._con.close()
+
+    def __enter__(self) -> Store:
+        return self
+
+    def __exit__(self, *error) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        runs = self.runs()
+        return f"Store({self.folder}: {len(runs)} runs)"
+
+    def _repr_html_(self) -> str:
+        from workbench.store.questions import html_table
+
+        return html_table(self.runs(), f"store {self.folder}")
+
+    def _run(self, run: str | None) -> str:
+        chosen = run or self.latest()
+        known = self.sql("SELECT DISTINCT run FROM runs ORDER BY run")["run"].to_pylist()
+        if chosen not in known:
+            raise StoreError(f"no run {chosen!r} in {self.folder}; there are {', '.join(known) or 'none'}")
+        return str(chosen)
+
+    def _cursor(self) -> duckdb.DuckDBPyConnection:
+        if not hasattr(self._local, "cursor"):
+            with self._lock:
+                self._local.cursor = self._con.cursor()
+        return self._local.cursor
+
+    def _query(self, query: str, params: Params) -> pa.Table:
+        cursor = self._cursor()
+        statements = cursor.extract_statements(query)
+        kinds = [str(s.type).rpartition(".")[2] for s in statements]
+        if len(statements) != 1:
+            raise ReadOnlyError(f"store.sql takes one statement, not {len(statements)}")
+        if kinds[0] not in ("SELECT", "EXPLAIN"):
+            raise ReadOnlyError(f"store.sql only reads (SELECT ...); {kinds[0]} is refused. Recording is Writer's work")
+        cursor.execute("BEGIN TRANSACTION READ ONLY")
+        try:
+            return _plain(cursor.execute(statements[0], params).to_arrow_table())
+        except duckdb.PermissionException as error:
+            raise ReadOnlyError(
+                f"a query sees the tables of this store, not files, networks or settings: {error}"
+            ) from error
+        finally:
+            cursor.execute("ROLLBACK")
+
+    def _refresh(self) -> bool:
+        current = files.read_current(self.folder)
+        anew = current.generation != self._generation
+        last = dict(current.mark) if anew else dict(self._last)
+        new: list[Path] = []
+        for name, home in files.writers(self.folder):
+            for seq, path in files.commits_after(home, last.get(name, -1)):
+                new.append(path)
+                last[name] = seq
+        if anew or new:
+            self._ingest(current, anew, new)
+            self._generation, self._last = current.generation, last
+        self._look_who_lives()
+        return bool(anew or new)
+
+    def _ingest(self, current: files.Current, anew: bool, new: list[Path]) -> None:
+        con, base = self._con, f"base_{current.generation}"
+        had = {n for (n,) in con.execute("SELECT database_name FROM duckdb_databases()").fetchall()}
+        if anew:
+            files.check_version(self.folder)
+            if current.base and base not in had:
+                con.execute(f"ATTACH {quoted(self.folder / current.base)} AS {base} (READ_ONLY)")
+        found = {path: set(path.iterdir()) for path in new}
+        con.execute("BEGIN TRANSACTION")
+        try:
+            for name in tables():
+                if anew:
+                    con.execute(f"DELETE FROM tail.{name}")
+                files_ = [str(p) for path in new if (p := path / f"{name}.parquet") in found[path]]
+                if name in WIDE:
+                    self._wide = ([] if anew else self._wide) + files_
+                elif files_:
+                    con.execute(f"INSERT INTO tail.{name} BY NAME SELECT * FROM read_parquet(?)", [files_])
+            newest = con.execute("SELECT max(schema_version) FROM tail.commits").fetchone()
+            files.refuse_newer(self.folder, (newest and newest[0]) or 0)
+            self._define(current, base if current.base else "", anew)
+            con.execute("COMMIT")
+        except BaseException:
+            con.execute("ROLLBACK")
+            self._generation = -1
+            raise
+        for old in had:
+            if old.startswith("base_") and old != base:
+                try:
+                    con.execute(f"DETACH {old}")
+                except duckdb.Error:
+                    continue  # still read by a query; the next generation tries again
+
+    def _define(self, current: files.Current, base: str, anew: bool) -> None:
+        """The views over base and tail; those of narrow tables change only with the generation or a resume."""
+        con = self._con
+        sources = {n: f"SELECT * FROM tail.{n}" for n in tables()}
+        if base:
+            sources |= {n: f"SELECT * FROM {base}.{n} UNION ALL {s}" for n, s in sources.items() if n not in WIDE}
+        paths = [str(self.folder / p) for p in current.parts] + self._wide
+        for name in WIDE:
+            if paths:
+                sources[name] = f"SELECT * FROM read_parquet([{', '.join(quoted(p) for p in paths)}])"
+        con.execute("DELETE FROM superseded")
+        con.execute(
+            f"INSERT INTO superseded SELECT DISTINCT c.run, c.rank, c.seq FROM ({sources['commits']}) c, "
+            f"({sources['attempts']}) a WHERE c.run = a.run AND c.rank = a.rank AND c.attempt < a.attempt "
+            "AND c.kind IN ('step', 'evaluation', 'beliefs') AND c.step >= a.from_step"
+        )
+        hidden = con.execute("SELECT count(*) FROM superseded").fetchone()[0]  # type: ignore[index]
+        changed = anew or bool(hidden) != bool(self._hidden)
+        self._hidden = hidden
+        for name, source in sources.items():
+            if changed or name in WIDE:
+                if hidden:
+                    source = f"SELECT * FROM ({source}) ANTI JOIN superseded USING (run, rank, seq)"
+                con.execute(f"CREATE OR REPLACE VIEW main.{name} AS {source}")
+        if changed:
+            con.execute(VIEWS_SQL)
+            for name, columns in comments().items():
+                for column, text in columns.items():
+                    what = f"COLUMN main.{name}.{column}" if column else f"VIEW main.{name}"
+                    con.execute(f"COMMENT ON {what} IS {quoted(text)}")
+        open_ = con.execute(
+            "SELECT DISTINCT a.run FROM attempts a ANTI JOIN statuses s USING (run, attempt)"
+        ).fetchall()
+        self._open = {run: self.folder / "commits" / run / "r0" for (run,) in open_}
+
+    def _look_who_lives(self) -> None:
+        alive = tuple(sorted(run for run, home in self._open.items() if files.is_alive(home)))
+        if alive != self._alive:
+            self._con.execute("BEGIN TRANSACTION; DELETE FROM alive")
+            self._con.execute("INSERT INTO alive SELECT unnest(?::VARCHAR[])", [list(alive)])
+            self._con.execute("COMMIT")
+            self._alive = alive
+
+
+def _plain(table: pa.Table) -> pa.Table:
+    """Whole sums as int64: DuckDB adds integers in 128 bits, which pandas and plots know as Decimal objects."""
+    for i, field in enumerate(table.schema):
+        if pa.types.is_decimal(field.type) and field.type.scale == 0:
+            table = table.set_column(i, field.name, table.column(i).cast(pa.int64()))
+    return table

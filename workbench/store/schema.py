@@ -1,0 +1,51 @@
+"""The declared tables as Python sees them: schema.sql is the only declaration, everything else is read from it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from functools import cache
+from pathlib import Path
+from types import MappingProxyType
+
+import duckdb
+import pyarrow as pa
+
+HERE = Path(__file__).parent
+SCHEMA_SQL = (HERE / "schema.sql").read_text(encoding="utf-8")
+VIEWS_SQL = (HERE / "views.sql").read_text(encoding="utf-8")
+
+SCHEMA_VERSION = int(re.search(r"^-- schema_version (\d+)$", SCHEMA_SQL, re.M)[1])  # type: ignore[index]
+"""Version of the tables; a store written by a newer one is refused."""
+
+WIDE = ("completions",)
+"""Tables kept as Parquet parts and read by the page; all others go into the base file."""
+
+
+@cache
+def tables() -> Mapping[str, pa.Schema]:
+    """Table name -> Arrow schema, in the order of schema.sql. JSON columns are strings on disk."""
+    found = {}
+    with duckdb.connect() as con:
+        con.execute(SCHEMA_SQL)
+        for name in re.findall(r"^CREATE TABLE (\w+)", SCHEMA_SQL, re.M):
+            schema = con.execute(f"SELECT * FROM {name} LIMIT 0").to_arrow_table().schema
+            plain = [pa.field(f.name, f.type.storage_type if isinstance(f.type, pa.BaseExtensionType) else f.type)
+                     for f in schema]  # fmt: skip
+            found[name] = pa.schema(plain)
+    return MappingProxyType(found)
+
+
+@cache
+def comments() -> Mapping[str, Mapping[str, str]]:
+    """Table name -> {column: comment}; the table's own comment is under ""."""
+    found: dict[str, dict[str, str]] = {}
+    for table, column, text in _comment_lines():
+        found.setdefault(table, {})[column] = text
+    return MappingProxyType(found)
+
+
+def _comment_lines() -> Iterator[tuple[str, str, str]]:
+    pattern = r"^COMMENT ON (?:TABLE (\w+)|COLUMN (\w+)\.(\w+)) IS '((?:[^']|'')*)';$"
+    for table, of, column, text in re.findall(pattern, SCHEMA_SQL, re.M):
+        yield table or of, column, text.replace("''", "'")

@@ -1,0 +1,48 @@
+-- What does the store compute for everybody? Views over the declared tables, made by every reader.
+
+-- Does everything add up? Per prompt, step and purpose; sum over any of them. In rollouts and in tokens:
+-- generated + carried_in = trained + dropped + pruned + discarded + carried_out + failed.
+-- Replayed (used again) and foreign (generated elsewhere) rows stand outside the balance.
+CREATE OR REPLACE VIEW ledger AS
+WITH made AS (
+    SELECT run, step, prompt_id, purpose,
+        count(*) FILTER (origin = 'generated') AS generated,
+        count(*) FILTER (origin = 'carried') AS carried_in,
+        count(*) FILTER (origin = 'replayed') AS replayed,
+        count(*) FILTER (origin = 'foreign') AS "foreign",
+        coalesce(sum(length - inherited) FILTER (origin IN ('generated', 'carried')), 0)::BIGINT AS generated_tokens,
+        coalesce(sum(inherited) FILTER (origin = 'carried'), 0)::BIGINT AS carried_in_tokens
+    FROM rollouts GROUP BY ALL
+), met AS (
+    SELECT run, step, prompt_id, purpose,
+        count(*) FILTER (fate = 'trained') AS trained,
+        count(*) FILTER (fate = 'dropped') AS dropped,
+        count(*) FILTER (fate = 'pruned') AS pruned,
+        count(*) FILTER (fate = 'discarded') AS discarded,
+        count(*) FILTER (fate = 'carried') AS carried_out,
+        count(*) FILTER (fate = 'failed') AS failed,
+        coalesce(sum(tokens) FILTER (fate = 'trained'), 0)::BIGINT AS trained_tokens,
+        coalesce(sum(tokens) FILTER (fate = 'dropped'), 0)::BIGINT AS dropped_tokens,
+        coalesce(sum(tokens) FILTER (fate = 'pruned'), 0)::BIGINT AS pruned_tokens,
+        coalesce(sum(tokens) FILTER (fate = 'discarded'), 0)::BIGINT AS discarded_tokens,
+        coalesce(sum(tokens) FILTER (fate = 'carried'), 0)::BIGINT AS carried_out_tokens,
+        coalesce(sum(tokens) FILTER (fate = 'failed'), 0)::BIGINT AS failed_tokens
+    FROM fates WHERE origin IN ('generated', 'carried') GROUP BY ALL
+)
+SELECT made.*, met.* EXCLUDE (run, step, prompt_id, purpose),
+    generated + carried_in = coalesce(trained + dropped + pruned + discarded + carried_out + failed, 0)
+    AND generated_tokens + carried_in_tokens = coalesce(trained_tokens + dropped_tokens + pruned_tokens
+        + discarded_tokens + carried_out_tokens + failed_tokens, 0) AS balanced
+FROM made LEFT JOIN met USING (run, step, prompt_id, purpose);
+
+-- How does each run stand? running = its writer lives; interrupted = it died without a word.
+CREATE OR REPLACE VIEW run_status AS
+WITH latest AS (
+    SELECT run, max(attempt) AS attempt, min(started) AS started FROM attempts GROUP BY run
+), ended AS (
+    SELECT run, attempt, arg_max(status, time) AS status, arg_max(message, time) AS message FROM statuses GROUP BY ALL
+)
+SELECT latest.run, coalesce(ended.status, CASE WHEN alive.run IS NULL THEN 'interrupted' ELSE 'running' END) AS status,
+    latest.attempt, (SELECT max(step) FROM steps WHERE steps.run = latest.run) AS last_step, latest.started,
+    (SELECT max(time) FROM commits WHERE commits.run = latest.run) AS last_record, coalesce(ended.message, '') AS message
+FROM latest LEFT JOIN ended USING (run, attempt) LEFT JOIN alive USING (run);
