@@ -1,0 +1,336 @@
+"""What a page asks of the store: named questions in, plain records out. No widgets, no drawing, no SQL.
+
+One `Source` per store and process, shared by all viewers of a server. Questions that grow with the run are asked
+for the steps after the last one known, so that a refresh costs the same at step 10 and at step 10,000; payloads
+(texts) are asked for one group at a time.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from workbench.views.heat import Heat
+from workbench.views.state import OBSERVED
+from workbench.views.tables import (
+    Completion,
+    Curves,
+    Evaluation,
+    Group,
+    History,
+    Note,
+    Prompts,
+    RunFacts,
+    Stack,
+    wilson,
+)
+from workbench.views.text import ALL, CUT
+
+if TYPE_CHECKING:
+    from workbench.store import Store
+
+_sources: dict[str, Source] = {}
+_sources_lock = threading.Lock()
+
+OTHER_FATES = {"carried": "carried to a later step"}
+OUTCOMES = {
+    "all solved": "zero advantage, all solved",
+    "none solved": "zero advantage, none solved",
+    "mixed": "zero advantage, equal rewards",
+}
+
+
+def column(table: pa.Table, name: str, dtype: type = float) -> np.ndarray:
+    """A column as numpy; null becomes NaN for floats and stays None for objects."""
+    return np.asarray(table[name].to_numpy(zero_copy_only=False), dtype=dtype)
+
+
+def kind_of(fate: str, reason: str, outcome: str) -> str:
+    """The kind under which the budget view counts a rollout: see `theme.BUDGET`."""
+    if fate == "trained":
+        return OUTCOMES[outcome] if reason == "zero_advantage" else "trained, with signal"
+    return OTHER_FATES.get(fate, fate)
+
+
+class Source:
+    """A store as the views see it. Opens when there is something to open; every question runs under one lock."""
+
+    def __init__(self, url: str) -> None:
+        self.url = str(url)
+        self.lock = threading.RLock()
+        self._store: Store | None = None
+        self._asked = 0.0
+        self._runs: list[dict[str, Any]] = []
+        self._data: dict[str, RunData] = {}
+
+    @classmethod
+    def of(cls, url: str) -> Source:
+        """The shared source of a store."""
+        with _sources_lock:
+            return _sources.setdefault(str(url), cls(str(url)))
+
+    @property
+    def store(self) -> Store:
+        """The open reader; raises what `Store.open` raises."""
+        if self._store is None:
+            from workbench.store import Store
+
+            if not Path(self.url).is_dir():
+                raise FileNotFoundError(f"there is no store at {self.url} yet")
+            self._store = Store.open(self.url, live=False)
+        return self._store
+
+    def ask(self, question: str, **params: object) -> pa.Table:
+        """A named question to the store as it was at the last `refresh`."""
+        with self.lock:
+            return self.store.ask(question, **params)
+
+    def refresh(self, max_age: float = 0.3) -> None:
+        """Take in what was committed; asked again within max_age seconds, by any viewer, it does nothing."""
+        with self.lock:
+            if time.monotonic() - self._asked < max_age:
+                return
+            self.store.refresh()
+            self._runs = self.store.runs().to_pylist()
+            self._asked = time.monotonic()
+
+    @property
+    def runs(self) -> list[dict[str, Any]]:
+        """Rows of the runs, newest first."""
+        return sorted(self._runs, key=lambda r: (str(r.get("started") or ""), r["run"]), reverse=True)
+
+    def run(self, run: str) -> RunData:
+        """What is known of one run, shared by the viewers."""
+        with self.lock:
+            if run not in self._data:
+                self._data[run] = RunData(self, run)
+            return self._data[run]
+
+
+class RunData:
+    """One run, kept up to date by `refresh`: columns by step, beliefs by prompt."""
+
+    def __init__(self, source: Source, run: str) -> None:
+        self.source, self.run = source, run
+        self.step = 0
+        self.facts = RunFacts(run, "", 0, None, "", "", {}, 0)
+        self.curves, self.evaluation = Curves(), Evaluation()
+        self.budget, self.seconds = Stack(), Stack()
+        self.reasons: dict[tuple[str, str], float] = {}
+        self.notes: list[Note] = []
+        self.warnings = 0
+        self.prompts = Prompts()
+        self.asked = np.zeros(0, np.int64)
+        self.methods: list[str] = []
+        self._heats: dict[str, tuple[Heat, int]] = {}
+        self._steps: dict[str, list] = {}
+
+    def ask(self, question: str, **params: object) -> pa.Table:
+        """A question about this run."""
+        return self.source.ask(question, run=self.run, **params)
+
+    def refresh(self) -> bool:
+        """Take in the steps that are new; returns whether anything changed."""
+        with self.source.lock:
+            row = next((r for r in self.source.runs if r["run"] == self.run), None)
+            if row is None:
+                raise LookupError(f"there is no run {self.run!r} in {self.source.url}")
+            facts = self._facts(str(row.get("status") or ""))
+            if not len(self.prompts):
+                self._read_prompts()
+            changed = facts != self.facts
+            if facts.step != self.step:
+                self._read_steps()
+            changed |= self._read_evaluation()
+            self.facts, self.step = facts, facts.step
+            if changed:
+                self._read_notes()
+            return changed
+
+    def _facts(self, status: str) -> RunFacts:
+        row = self.ask("page_run").to_pylist()[0]
+        experiment, world = _json(row["experiment"]), _json(row["world"])
+        pipeline = _json(row["swapped"]).get("to") or experiment.get("pipeline") or []
+        note = ", ".join(
+            f"{name} {value:,}" if isinstance(value, int) and not isinstance(value, bool) else f"{name} {value}"
+            for name, value in world.items()
+            if name in ("parameters", "dtype", "device", "threads", "engine") and value not in (None, "")
+        )
+        return RunFacts(
+            run=self.run,
+            status=status,
+            step=int(row["step"] or 0),
+            target=experiment.get("steps"),
+            model=str(world.get("model") or experiment.get("model") or "?"),
+            pipeline=_pipeline(pipeline),
+            who=_json(row["who"]),
+            n_prompts=int(row["n_prompts"] or 0),
+            note=note,
+        )
+
+    def _read_prompts(self) -> None:
+        t = self.ask("page_prompts")
+        self.prompts = Prompts(*(column(t, c, object) for c in ("prompt_id", "text", "stratum")))
+        self.asked = np.zeros(len(self.prompts), np.int64)
+
+    def _read_steps(self) -> None:
+        since = self.step
+        t = self.ask("reward_by_step", since=since)
+        names = ("step", "reward", "pass_rate", "zero_advantage", "rollouts", "tokens", "seconds")
+        fresh = Curves(*(column(t, c) for c in names))
+        self.curves = Curves(*(np.append(a, b) for a, b in zip(self.curves, fresh, strict=True)))
+        spent = self.ask("page_budget", since=since).to_pylist()
+        amounts = [(r["step"], kind_of(r["fate"], r["reason"], r["outcome"]), r["n"]) for r in spent]
+        self.budget = _stacked(self.budget, fresh.step, amounts)
+        for r in spent:
+            if r["fate"] != "trained" and r["reason"]:
+                key = (OTHER_FATES.get(r["fate"], r["fate"]), r["reason"])
+                self.reasons[key] = self.reasons.get(key, 0) + r["n"]
+        laps = [(r["step"], r["phase"], r["seconds"]) for r in self.ask("timings_by_step", since=since).to_pylist()]
+        self.seconds = _stacked(self.seconds, fresh.step, laps)
+        seen = self.ask("page_observed", since=since)
+        rows, n = column(seen, "position", np.int64), column(seen, "n")
+        self.asked = self.asked + np.bincount(rows, n, minlength=len(self.asked)).astype(np.int64)
+        for name in self.ask("page_methods", since=since)["method"].to_pylist():
+            if name not in self.methods:
+                self.methods.append(name)
+
+    def _read_evaluation(self) -> bool:
+        old = self.evaluation
+        t = self.ask("page_evaluation", since=int(old.step[-1]) if len(old.step) else -1)
+        if not len(t):
+            return False
+        solved, n = column(t, "solved"), column(t, "n")
+        low, high = wilson(solved, n)
+        share = np.divide(solved, n, out=np.full(len(n), np.nan), where=n > 0)
+        fresh = Evaluation(column(t, "step"), share, low, high, column(t, "reward"), n)
+        self.evaluation = Evaluation(*(np.append(a, b) for a, b in zip(old, fresh, strict=True)))
+        return True
+
+    def _read_notes(self) -> None:
+        rows = self.ask("events").to_pylist()
+        self.notes = [Note(r["step"] or 0, r["kind"], r["subject"], r["message"], r["count"] or 1) for r in rows]
+        counts = {r["kind"]: r["n"] for r in self.ask("page_event_counts").to_pylist()}
+        self.warnings = counts.get("warning", 0) + counts.get("failure", 0)
+
+    @property
+    def beliefs(self) -> list[str]:
+        """What the heat map can show: methods with beliefs, then what was observed."""
+        return [*self.methods, OBSERVED]
+
+    def heat(self, belief: str) -> Heat:
+        """The value of every prompt over the steps: a method's mean, or the share last observed."""
+        with self.source.lock:
+            heat, since = self._heats.get(belief) or (Heat(len(self.prompts)), -1)
+            if since < self.step:
+                if belief == OBSERVED:
+                    t, name = self.ask("page_observed", since=since), "share"
+                else:
+                    t, name = self.ask("belief_map", method=belief, since=since), "mean"
+                step = column(t, "step", np.int64)
+                value = column(t, name)
+                on = (step <= self.step) & np.isfinite(value)
+                heat.extend(column(t, "position", np.int64)[on], step[on], value[on], self.step)
+                self._heats[belief] = heat, self.step
+            return heat
+
+    def history(self, prompt: str, belief: str) -> History:
+        """One prompt's beliefs and outcomes over the steps, with its text."""
+        found = self.ask("page_prompt", prompt=prompt).to_pylist()
+        if not found:
+            return History(prompt)
+        p = found[0]
+        came = self.ask("outcomes_of_prompt", prompt=prompt)
+        outcomes = [column(came, c) for c in ("step", "tried", "solved")]
+        text = p["text"] + (f"\n{p['prefix']}" if p["prefix"] else "")
+        if belief == OBSERVED:
+            share = outcomes[2] / np.maximum(outcomes[1], 1)
+            low, high = wilson(outcomes[2], outcomes[1])
+            beliefs = [outcomes[0], share, low, high]
+        else:
+            t = self.ask("beliefs_of_prompt", prompt=prompt, method=belief)
+            beliefs = [column(t, c) for c in ("step", "mean", "low", "high")]
+        return History(prompt, text, p["answer"], p["stratum"], *beliefs, *outcomes)
+
+    def group(self, place: int = 0, prompt: str = "") -> Group:
+        """A group of the last step by its place (mixed outcomes first), or the last group of a prompt."""
+        if prompt:
+            last = self.ask("page_last_asked", prompt=prompt).to_pylist()
+            if not last:
+                return Group(prompt=prompt)
+            step, group, of, at = last[0]["step"], last[0]["group_id"], 1, 0
+        else:
+            step = self.step
+            groups = self.ask("groups_of_step", step=step).to_pylist()
+            groups.sort(key=lambda g: not 0 < g["solved"] < g["rollouts"])
+            if not groups:
+                return Group(step)
+            of = len(groups)
+            at = place % of
+            group, prompt = groups[at]["group_id"], groups[at]["prompt_id"]
+        found = self.ask("page_prompt", prompt=prompt).to_pylist()
+        text, answer = (found[0]["text"] + (found[0]["prefix"] or ""), found[0]["answer"]) if found else ("", "")
+        parts: dict[str, dict[str, float]] = {}
+        for r in self.ask("page_parts", step=step, group=group).to_pylist():
+            parts.setdefault(r["rollout_id"], {})[r["part"]] = _number(r["value"])
+        rows = [
+            Completion(
+                r["rollout_id"], r["text"] or "", r["answer"] or "",
+                _number(r["reward"]), _number(r["correct"]), _number(r["advantage"]), _number(r["baseline"]),
+                r["length"] or 0, r["finish"] or "", r["fate"] or "", r["reason"] or "",
+                parts.get(r["rollout_id"], {}), r["characters"] or 0,
+            )
+            for r in self.ask("page_group", step=step, group=group, cut=CUT).to_pylist()
+        ]  # fmt: skip
+        return Group(step, prompt, text, answer, at, of, tuple(rows))
+
+    def text(self, step: int, rollout: str) -> tuple[str, int]:
+        """The whole text of one completion (at most `text.ALL` characters) and its length in characters."""
+        found = self.ask("page_text", step=step, rollout=rollout, cut=ALL).to_pylist()
+        return (found[0]["text"] or "", found[0]["characters"] or 0) if found else ("", 0)
+
+
+def _json(value: object) -> dict[str, Any]:
+    if isinstance(value, str):
+        value = json.loads(value)
+    return dict(value) if isinstance(value, Mapping) else {}
+
+
+def _number(value: float | None) -> float:
+    return float("nan") if value is None else float(value)
+
+
+def _pipeline(spec: object) -> str:
+    """A pipeline's recorded rows as a short line: `grpo + mopps(batch_size=8)`."""
+    if isinstance(spec, str):
+        return spec
+    parts = []
+    for row in spec if isinstance(spec, list) else []:
+        row = dict(row) if isinstance(row, Mapping) else {"method": row}
+        name = str(row.pop("method", row.pop("slug", row.pop("name", "?"))))
+        settings = row.pop("settings", row)
+        shown = ", ".join(f"{k}={v}" for k, v in settings.items())
+        parts.append(f"{name}({shown})" if shown else name)
+    return " + ".join(parts)
+
+
+def _stacked(old: Stack, steps: np.ndarray, amounts: list[tuple[int, str, float]]) -> Stack:
+    """The old bars and those of new steps: amounts (step, kind, how much) summed by step and kind."""
+    at = {int(s): i for i, s in enumerate(steps)}
+    fresh: dict[str, np.ndarray] = {}
+    for step, kind, much in amounts:
+        if step in at:
+            fresh.setdefault(kind, np.zeros(len(steps)))[at[step]] += much or 0
+    nothing_old, nothing_new = np.zeros(len(old.step)), np.zeros(len(steps))
+    kinds = [*old.amount, *(k for k in fresh if k not in old.amount)]
+    return Stack(
+        np.append(old.step, steps),
+        {k: np.append(old.amount.get(k, nothing_old), fresh.get(k, nothing_new)) for k in kinds},
+    )

@@ -1,0 +1,192 @@
+"""Figures over the steps of a run: each is built once and then given new columns. No data logic, no queries."""
+
+from __future__ import annotations
+
+import numpy as np
+from bokeh.models import (
+    ColumnDataSource,
+    HoverTool,
+    NumeralTickFormatter,
+    Range1d,
+    WheelZoomTool,
+)
+from bokeh.plotting import figure
+
+from workbench.views import theme
+from workbench.views.tables import Curves, Evaluation, History, Stack, binned, smooth
+
+PERCENT = NumeralTickFormatter(format="0 %")
+
+
+def steps_range() -> Range1d:
+    """The range of steps, shared by all figures of a page so that they zoom and pan together."""
+    return Range1d(0, 16.5, bounds=(-1, None), min_interval=3)
+
+
+def follow(steps: Range1d, last: int) -> None:
+    """Show all steps up to `last`, unless the reader has zoomed in (the reset tool follows again)."""
+    end = max(last, 15) + 0.5
+    follows = not steps.tags or steps.tags == [steps.start, steps.end]
+    steps.update(reset_start=0, reset_end=end)
+    if follows and steps.tags != [0, end]:
+        steps.update(start=0, end=end, tags=[0, end])
+
+
+def canvas(height: int, steps: Range1d, label: str, *, tall: tuple[float, float] | None = None, fmt=None):
+    """A quiet figure: no title or legend of its own (the card has them), light grid, tools on hover."""
+    p = figure(
+        height=height,
+        sizing_mode="stretch_width",
+        x_range=steps,
+        **({"y_range": Range1d(*tall)} if tall else {}),
+        tools="xpan,xbox_zoom,reset,save",
+        active_drag=None,
+        toolbar_location="right",
+        min_border=4,
+        outline_line_color=None,
+    )
+    p.toolbar.autohide = True
+    p.toolbar.logo = None
+    p.add_tools(WheelZoomTool(dimensions="width", modifiers="shift"))
+    p.xaxis.axis_label = "training step"
+    p.yaxis.axis_label = label
+    p.xgrid.grid_line_color = None
+    p.xaxis.ticker.mantissas = [1, 2, 5]
+    p.xaxis.ticker.min_interval = 1
+    p.axis.minor_tick_line_color = None
+    p.yaxis.ticker.desired_num_ticks = 5
+    if fmt:
+        p.yaxis.formatter = fmt
+    return p
+
+
+class CurvesPlot:
+    """Evaluation (learning), training reward (moves with selection), pass rate and zero-advantage share."""
+
+    def __init__(self, steps: Range1d, height: int = 280) -> None:
+        self.train = ColumnDataSource({k: [] for k in ("step", "reward", "pass_rate", "zero", "smooth")})
+        self.eval = ColumnDataSource({k: [] for k in ("step", "solved", "low", "high", "n", "reward")})
+        p = canvas(height, steps, "share, or mean reward", tall=(0, 1.02))
+        p.scatter("step", "reward", source=self.train, color=theme.MOVES, size=3, alpha=0.45, line_color=None)
+        reward = p.line("step", "smooth", source=self.train, color=theme.MOVES, width=1.8, line_dash=[5, 3])
+        passed = p.line("step", "pass_rate", source=self.train, color=theme.PASS, width=1.3, alpha=0.85)
+        zero = p.line("step", "zero", source=self.train, color=theme.ZERO, width=1.3, alpha=0.85)
+        p.varea("step", "low", "high", source=self.eval, color=theme.LEARNING, alpha=0.16)
+        p.line("step", "solved", source=self.eval, color=theme.LEARNING, width=3)
+        points = p.scatter("step", "solved", source=self.eval, color=theme.LEARNING, size=9, line_color="white")
+        p.add_tools(
+            HoverTool(
+                renderers=[passed],
+                mode="vline",
+                tooltips=[
+                    ("step", "@step{0,0}"),
+                    ("training reward", "@reward{0.000}"),
+                    ("pass rate", "@pass_rate{0.0 %}"),
+                    ("zero advantage", "@zero{0.0 %}"),
+                ],
+            ),
+            HoverTool(
+                renderers=[points],
+                tooltips=[
+                    ("evaluation at step", "@step{0,0}"),
+                    ("solved", "@solved{0.0 %} of @n{0,0} rollouts"),
+                    ("95 % interval", "@low{0.0 %} to @high{0.0 %}"),
+                    ("mean reward", "@reward{0.000}"),
+                ],
+            ),
+        )
+        self.lines = {"reward": reward, "pass": passed, "zero": zero}
+        self.figure = p
+
+    def update(self, curves: Curves, evaluation: Evaluation) -> None:
+        """Append the steps that are new; start again where the run is another one."""
+        n = len(self.train.data["step"])
+        window = 9
+        fresh = {
+            "step": curves.step,
+            "reward": curves.reward,
+            "pass_rate": curves.pass_rate,
+            "zero": curves.zero,
+            "smooth": smooth(curves.reward, window),
+        }
+        same = n and n <= len(curves.step) and self.train.data["step"][0] == curves.step[0]
+        if not same or self.train.data["step"][-1] != curves.step[n - 1]:
+            self.train.data = fresh
+        elif n < len(curves.step):
+            self.train.stream({k: v[n:] for k, v in fresh.items()})
+        if len(self.eval.data["step"]) != len(evaluation.step) or not same:
+            self.eval.data = evaluation._asdict()
+        low = np.nanmin(curves.reward, initial=0.0)
+        high = np.nanmax(curves.reward, initial=1.0)
+        self.figure.y_range.update(start=min(0.0, 1.05 * low), end=max(1.0, high) + 0.02)  # type: ignore[union-attr]
+
+
+class StackPlot:
+    """Stacked bars over steps: where the rollouts, or the seconds, of each step went."""
+
+    def __init__(self, steps: Range1d, colors: dict[str, str], label: str, unit: str, height: int = 220) -> None:
+        self.colors, self.unit = colors, unit
+        self.source = ColumnDataSource({"step": [], "width": [], "middle": [], **{k: [] for k in colors}})
+        p = canvas(height, steps, label)
+        p.y_range.start = 0  # type: ignore[union-attr]
+        bars = p.vbar_stack(
+            list(colors), x="middle", width="width", color=list(colors.values()), source=self.source, line_color=None
+        )
+        digits = "0,0" if unit == "rollouts" else "0.00"
+        for bar, kind in zip(bars, colors, strict=True):
+            tip = [("up to step", "@step{0,0}"), (kind, f"@{{{kind}}}{{{digits}}} {unit}")]
+            p.add_tools(HoverTool(renderers=[bar], tooltips=tip))
+        self.figure = p
+
+    def update(self, stack: Stack) -> None:
+        """Draw these amounts, summed to at most 120 bars."""
+        bars = binned(stack)
+        zero = np.zeros(len(bars.step))
+        self.source.data = {
+            "step": bars.step,
+            "middle": bars.step - (bars.width - 1) / 2,
+            "width": np.full(len(bars.step), 0.86 * bars.width),
+            **{kind: bars.amount.get(kind, zero) for kind in self.colors},
+        }
+
+
+class PromptPlot:
+    """One prompt: the posterior mean with its band, and the solved share of each time it was asked."""
+
+    def __init__(self, steps: Range1d, height: int = 250) -> None:
+        self.belief = ColumnDataSource({k: [] for k in ("step", "mean", "low", "high")})
+        self.outcome = ColumnDataSource({k: [] for k in ("step", "asked", "solved", "share", "size")})
+        p = canvas(height, steps, "chance of solving", tall=(-0.04, 1.04), fmt=PERCENT)
+        p.varea_step("step", "low", "high", source=self.belief, color=theme.LEARNING, alpha=0.18, step_mode="after")
+        mean = p.step("step", "mean", source=self.belief, color=theme.LEARNING, width=2.2, mode="after")
+        dots = p.scatter(
+            "step", "share", size="size", source=self.outcome, color=theme.MOVES, alpha=0.8, line_color="white"
+        )
+        p.add_tools(
+            HoverTool(
+                renderers=[dots],
+                tooltips=[("step", "@step{0,0}"), ("solved", "@solved{0} of @asked{0} asked")],
+            ),
+            HoverTool(
+                renderers=[mean],
+                mode="vline",
+                tooltips=[("step", "@step{0,0}"), ("mean", "@mean{0.0 %}"), ("band", "@low{0.0 %} to @high{0.0 %}")],
+            ),
+        )
+        self.figure = p
+
+    def update(self, history: History, last_step: int) -> None:
+        """Draw this prompt; the last belief holds until the last step."""
+        belief = {k: np.asarray(getattr(history, k), float) for k in ("step", "mean", "low", "high")}
+        if len(belief["step"]) and belief["step"][-1] < last_step:
+            belief = {k: np.append(v, last_step if k == "step" else v[-1]) for k, v in belief.items()}
+        self.belief.data = belief
+        asked = np.maximum(history.asked, 1)
+        self.outcome.data = {
+            "step": history.asked_step,
+            "asked": history.asked,
+            "solved": history.solved,
+            "share": history.solved / asked,
+            "size": 5 + 1.6 * np.sqrt(history.asked),
+        }
+

@@ -1,0 +1,58 @@
+"""The live page on a loopback port, in this process (notebook) or in one of its own (`workbench dashboard`)."""
+
+from __future__ import annotations
+
+import socket
+import webbrowser
+from typing import Any
+
+import panel as pn
+
+from workbench.views.page import app
+
+HOST = "127.0.0.1"
+
+
+def free_port(port: int = 0, tries: int = 50) -> int:
+    """The port, or the next one that is free; 0 takes any. Raises OSError where none of `tries` is."""
+    for candidate in [0] if port == 0 else range(port, port + tries):
+        with socket.socket() as s:
+            s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                s.bind((HOST, candidate))
+            except OSError:
+                continue
+            return s.getsockname()[1]
+    raise OSError(f"no free port among {port} to {port + tries - 1} on {HOST}; name another with port=")
+
+
+def serve(
+    store_url: str, run: str | None = None, port: int = 0, open: bool = True, threaded: bool = True
+) -> tuple[Any, str]:
+    """Serve the live page on this machine only; returns (server, address).
+
+    threaded=True runs at once in a thread of its own: end it with `server.stop()`. threaded=False returns a server
+    that waits for `server.io_loop.start()`. A busy port gives the next free one. Nothing is fetched from elsewhere:
+    scripts, styles and fonts come from the installed packages."""
+    port = free_port(port)
+    url = f"http://{HOST}:{port}/"
+    server = pn.serve(
+        {"/": lambda: app(store_url, run)},
+        port=port,
+        address=HOST,
+        websocket_origin=[f"{HOST}:{port}", f"localhost:{port}"],
+        show=False,
+        start=threaded,
+        threaded=threaded,
+        title="Rollout Workbench",
+        verbose=False,
+        admin=False,
+    )
+    if not threaded:
+        server.start()
+    if open:
+        if threaded:
+            webbrowser.open(url)
+        else:
+            server.io_loop.add_callback(webbrowser.open, url)
+    return server, url

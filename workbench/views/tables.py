@@ -1,0 +1,175 @@
+"""What the views draw: plain records of columns, made by `data` from the store, or by a test by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+
+EMPTY = np.empty(0)
+
+
+class RunFacts(NamedTuple):
+    """One row of the run picker and the header of a page."""
+
+    run: str
+    status: str
+    step: int
+    target: int | None
+    model: str
+    pipeline: str
+    who: Mapping[str, list[str]]
+    n_prompts: int
+    note: str = ""
+    """Machine, dtype, parameters: whatever the world told about itself."""
+
+
+class Curves(NamedTuple):
+    """(S,) columns by training step, ascending. reward, pass_rate and zero are over the training rollouts of a
+    step: zero is the share of those that entered the loss with advantage zero; seconds is the whole step."""
+
+    step: np.ndarray = EMPTY
+    reward: np.ndarray = EMPTY
+    pass_rate: np.ndarray = EMPTY
+    zero: np.ndarray = EMPTY
+    rollouts: np.ndarray = EMPTY
+    tokens: np.ndarray = EMPTY
+    seconds: np.ndarray = EMPTY
+
+
+class Evaluation(NamedTuple):
+    """(E,) columns of the fixed evaluation set: mean correct with its 95 % interval, mean reward, rollouts."""
+
+    step: np.ndarray = EMPTY
+    solved: np.ndarray = EMPTY
+    low: np.ndarray = EMPTY
+    high: np.ndarray = EMPTY
+    reward: np.ndarray = EMPTY
+    n: np.ndarray = EMPTY
+
+
+class Stack(NamedTuple):
+    """Amounts by step and kind: step (S,) the last step of each bar, amount {kind: (S,)}, width steps to a bar."""
+
+    step: np.ndarray = EMPTY
+    amount: Mapping[str, np.ndarray] = {}
+    width: int = 1
+
+    def totals(self) -> dict[str, float]:
+        """Sum over the steps of each kind."""
+        return {kind: float(np.nansum(column)) for kind, column in self.amount.items()}
+
+
+class History(NamedTuple):
+    """One prompt: what was believed (B,) and what came back (O,) by step, and what it is."""
+
+    prompt: str = ""
+    text: str = ""
+    answer: str = ""
+    stratum: str = ""
+    step: np.ndarray = EMPTY
+    mean: np.ndarray = EMPTY
+    low: np.ndarray = EMPTY
+    high: np.ndarray = EMPTY
+    asked_step: np.ndarray = EMPTY
+    asked: np.ndarray = EMPTY
+    solved: np.ndarray = EMPTY
+
+
+class Completion(NamedTuple):
+    """One rollout of the group shown."""
+
+    id: str
+    text: str
+    answer: str
+    reward: float
+    correct: float
+    advantage: float
+    baseline: float
+    length: int
+    finish: str
+    fate: str
+    reason: str
+    parts: Mapping[str, float] = {}
+    characters: int = 0
+    """Length of the whole text, of which `text` may be the start."""
+
+
+class Group(NamedTuple):
+    """The rollouts of one prompt in one step."""
+
+    step: int = 0
+    prompt: str = ""
+    text: str = ""
+    answer: str = ""
+    place: int = 0
+    of: int = 0
+    rows: tuple[Completion, ...] = ()
+
+
+class Note(NamedTuple):
+    """A warning, failure or remark recorded with a step."""
+
+    step: int
+    kind: str
+    subject: str
+    message: str
+    n: int
+
+
+@dataclass(frozen=True)
+class Prompts:
+    """The prompts of a run in the order of its pool, (N,) each."""
+
+    id: np.ndarray = field(default_factory=lambda: np.empty(0, object))
+    text: np.ndarray = field(default_factory=lambda: np.empty(0, object))
+    stratum: np.ndarray = field(default_factory=lambda: np.empty(0, object))
+
+    def __len__(self) -> int:
+        return len(self.id)
+
+    def row(self, id_: str) -> int | None:
+        """Place of a prompt in the pool, None where there is no such prompt."""
+        at = self._rows.get(id_)
+        return at
+
+    @property
+    def _rows(self) -> dict[str, int]:
+        if "_index" not in self.__dict__:
+            object.__setattr__(self, "_index", {p: i for i, p in enumerate(self.id.tolist())})
+        return self.__dict__["_index"]
+
+
+def binned(stack: Stack, bars: int = 120) -> Stack:
+    """The same amounts in at most `bars` bars: a long run is drawn as sums over neighbouring steps."""
+    n = len(stack.step)
+    k = max(1, -(-n // bars))
+    if k == 1:
+        return stack
+    at = np.arange(0, n, k)
+    last = np.minimum(at + k, n) - 1
+    amount = {kind: np.add.reduceat(np.nan_to_num(column), at) for kind, column in stack.amount.items()}
+    return Stack(stack.step[last], amount, k * stack.width)
+
+
+def wilson(solved: np.ndarray, n: np.ndarray, z: float = 1.96) -> tuple[np.ndarray, np.ndarray]:
+    """Interval (low, high) of a share of n draws (Wilson 1927); n = 0 gives (0, 1)."""
+    n = np.asarray(n, float)
+    p = np.divide(solved, n, out=np.full(len(n), 0.5), where=n > 0)
+    n = np.where(n > 0, n, 1e-12)
+    middle = (p + z**2 / (2 * n)) / (1 + z**2 / n)
+    half = z / (1 + z**2 / n) * np.sqrt(p * (1 - p) / n + z**2 / (4 * n**2))
+    return np.clip(middle - half, 0, 1), np.clip(middle + half, 0, 1)
+
+
+def smooth(y: np.ndarray, window: int) -> np.ndarray:
+    """Mean over the last `window` values that are known; (S,) in, (S,) out."""
+    known = np.isfinite(y)
+    total = np.concatenate([[0.0], np.cumsum(np.where(known, y, 0.0))])
+    n = np.concatenate([[0], np.cumsum(known)])
+    stop = np.arange(1, len(y) + 1)
+    start = np.maximum(stop - window, 0)
+    got = n[stop] - n[start]
+    return np.where(got > 0, (total[stop] - total[start]) / np.maximum(got, 1), np.nan)
