@@ -37,7 +37,7 @@ def _mix(
     rewards: str = "graded",
 ) -> Task:
     parts = mixes.parts_of(source)
-    name = source if isinstance(source, str) else " + ".join(parts[0])
+    name = source if source in tuple(mixes.MIXES) else ", ".join(parts[0])
     wanted = mixes.SIZES.get(name, 800) if size is None else size
     pool, held_out = mixes.mix(parts, size=wanted, evaluation=evaluation, seed=seed)
     if not len(pool):
@@ -99,8 +99,9 @@ def _table(
         [f"{len(all_cells) - len(found)} copies of other rows were left out."] if len(found) < len(all_cells) else []
     )
     if isinstance(evaluation, int):
-        share = round(eval_share * len(found)) if eval_share is not None else min(evaluation, len(found) // 10)
-        train, held_out = tables.hold_out(found, share)
+        n = len({c.key for c in found})
+        held = round(eval_share * n) if eval_share is not None else min(evaluation, n // 10)
+        train, held_out = tables.hold_out(found, held)
     else:
         held_out = tables.without_copies(
             tables.cells(*tables.read(evaluation, split=split, subset=subset), columns, kind)
@@ -121,7 +122,7 @@ def _table(
 
 def _maker(source: object) -> Callable[..., Task]:
     if isinstance(source, str):
-        if source in mixes.MIXES or source.startswith("family:") or source in mixes.families():
+        if source in mixes.MIXES or source.startswith("family:") or source.split(",")[0] in mixes.families():
             return _mix
         if Path(source).exists() or ("/" in source and not source.endswith(tables.FILES)):
             return _table
@@ -145,7 +146,7 @@ def _maker(source: object) -> Callable[..., Task]:
 
 
 def load(name_or_path: object, *, seed: int = 0, **options: object) -> Task:
-    """The task of a name ("default", "five", "family:add 2d+2d"), a list of families, or a table.
+    """The task of a name ("default", "five"), of families ("family:add 2d+2d, rg gcd" or a list), or of a table.
 
     A table is a .jsonl, .json, .parquet or .csv file, a folder of `save_to_disk`, a hub id ("openai/gsm8k"), a
     Dataset, or a list of mappings. seed draws the pool; the evaluation set is the same under every seed.

@@ -24,7 +24,7 @@ Parts = tuple[tuple[str, ...], ...]
 
 MIXES: dict[str, Parts] = {
     "default": (
-        ("mul 1dx1d", "add 1d+1d", "add 0, mul 1"),
+        ("mul 1dx1d", "add 1d+1d", "add 0 or mul 1"),
         ("max of 3 2d", "rg chain_sum 2t", "mul 2dx1d", "rg basic_arithmetic", "rg products"),
         ("add 2d+2d", "sub <=20", "number before/after", "rg gcd", "count letter"),
         ("3 terms 1d +-", "sub 2d-2d", "rg spell_backward"),
@@ -35,6 +35,8 @@ MIXES: dict[str, Parts] = {
 
 SIZES = {"default": 800, "five": 1000}
 _EVALUATION, _POOL, _TEACHING = 1, 2, 3
+_EVALUATED = 1 / 4
+"""A family whose questions can be counted gives at most this share of them to an evaluation set."""
 
 
 @cache
@@ -80,7 +82,10 @@ def _fresh(f: Family, seed: int, purpose: int, taken: set[str]) -> Iterator[Ques
 
 def _in_turn(names: Sequence[str], seed: int, purpose: int, taken: set[str]) -> Iterator[tuple[Family, Question]]:
     """One question of each family in turn; a family that has no more is left out from then on."""
-    streams = [(family(n), _fresh(family(n), seed, purpose, taken)) for n in names]
+    streams = []
+    for f in map(family, names):
+        most = int(_EVALUATED * f.size) if f.size is not None and purpose == _EVALUATION else None
+        streams.append((f, islice(_fresh(f, seed, purpose, taken), most)))
     while streams:
         alive = []
         for f, stream in streams:
@@ -137,9 +142,11 @@ def teaching(name: str | Sequence[str], n: int, *, seed: int = 0) -> Pool:
 
 
 def parts_of(name: str | Sequence[str]) -> Parts:
-    """The groups of a mix; a family or a list of families is one group."""
+    """The groups of a mix; a family, or several as a list or between commas, are one group."""
     if isinstance(name, str):
-        return MIXES[name] if name in MIXES else ((family(name).name,),)
+        if name in MIXES:
+            return MIXES[name]
+        name = name.split(",")
     names = tuple(family(n).name for n in name)
     twice = sorted({n for n in names if names.count(n) > 1})
     if twice or not names:

@@ -1,0 +1,179 @@
+"""Verifiers of a researcher: whatever they do, the run goes on."""
+
+import os
+import re
+import sys
+import time
+import warnings
+
+import numpy as np
+import pytest
+
+from workbench import tasks
+from workbench.tasks.isolated import Isolated
+from workbench.tasks.worker import verdict
+
+pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
+
+ROWS = [{"prompt": f"{i} and {i}?", "answer": str(2 * i), "stratum": "twice"} for i in range(20)]
+
+
+def moody(completion, answer):
+    """A verifier that does what the completion says."""
+    if completion == "hang":
+        time.sleep(60)
+    if completion == "regex":
+        re.match(r"(a+)+$", "a" * 40 + "b")
+    if completion == "raise":
+        raise KeyError(completion)
+    if completion == "die":
+        os._exit(3)
+    if completion == "leave":
+        sys.exit(3)
+    if completion == "print":
+        print('{"reward": 1}')
+    returns = {
+        "nan": float("nan"), "inf": float("inf"), "none": None, "text": "1", "list": [1.0], "half": 0.5,
+        "complex": 1j, "numpy": np.float32(0.25), "map": {"reward": 0.3, "correct": 1, "answer": "x"},
+        "no reward": {"score": 1}, "maybe": {"reward": 1, "correct": 0.5}, "part": {"reward": 1, "a": float("nan")},
+    }  # fmt: skip
+    return returns.get(completion, completion == answer)
+
+
+def run(verifier, texts):
+    pool = tasks.load(ROWS, verifier="numeric").pool
+    return verifier(texts, pool, np.zeros(len(texts), int)), pool.answer[0]
+
+
+@pytest.fixture(scope="module")
+def verifier():
+    v = Isolated(moody, timeout=0.5).start()
+    yield v
+    v.close()
+
+
+@pytest.mark.parametrize(
+    ("completion", "failure", "reward", "correct"),
+    [
+        ("hang", "verifier_timeout", None, None),
+        ("regex", "verifier_timeout", None, None),
+        ("raise", "verifier", None, None),
+        ("die", "verifier", None, None),
+        ("leave", "verifier", None, None),
+        ("nan", "verifier_nan", None, None),
+        ("inf", "verifier_nan", None, None),
+        ("part", "verifier_nan", None, None),
+        ("none", "verifier", None, None),
+        ("text", "verifier", None, None),
+        ("list", "verifier", None, None),
+        ("complex", "verifier", None, None),
+        ("no reward", "verifier", None, None),
+        ("maybe", "verifier", None, None),
+        ("print", "", 0.0, 0.0),
+        ("half", "", 0.5, 0.0),
+        ("numpy", "", 0.25, 0.0),
+        ("map", "", 0.3, 1.0),
+    ],
+)
+def test_what_a_verifier_may_do(verifier, completion, failure, reward, correct):
+    v, answer = run(verifier, ["wrong", completion, ROWS[0]["answer"]])
+    assert v.failure.tolist() == ["", failure, ""]  # its neighbours lose nothing
+    assert v.reward[0] == 0
+    assert (np.isnan(v.reward[1]), np.isnan(v.correct[1])) == (reward is None, correct is None)
+    if reward is not None:
+        assert (v.reward[1], v.correct[1]) == (reward, correct)
+    assert v.reward[2] == (ROWS[0]["answer"] == answer)
+
+
+def test_many_hangs_in_one_call_are_given_up(verifier):
+    v, _ = run(Isolated(moody, timeout=0.05).start(), ["hang"] * 40)
+    assert v.failure.tolist() == ["verifier_timeout"] * 40
+    assert np.isnan(v.reward).all()
+
+
+def test_score_counts_a_failed_verifier_as_a_null_reward():
+    from workbench.types import Plan, Rollouts
+
+    task = tasks.load(ROWS, verifier=moody, timeout=0.5)
+    rollouts = Rollouts.asked(Plan(np.arange(4), np.ones(4, int)), task.pool)
+    r = task.score(rollouts.with_(text=np.array(["raise", "hang", "nan", "half"], dtype=object)), task.pool)
+    assert r.failure.tolist() == ["verifier", "verifier_timeout", "verifier_nan", ""]
+    assert r.reward[3] == r.rewards["score"][3] == 0.5
+    assert np.isnan(r.reward[:3]).all()
+    assert np.isnan(r.correct[:3]).all()
+    assert np.isnan(r.rewards["score"][:3]).all()
+    task.verifier.close()
+
+
+def test_a_failure_is_told_once():
+    v = Isolated(moody, timeout=0.5).start()
+    with pytest.warns(RuntimeWarning, match="verifier moody: KeyError: 'raise'"):
+        run(v, ["raise", "raise"])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        run(v, ["raise"])
+
+
+def test_a_lambda_and_a_closure_travel_by_value():
+    bonus = 0.125
+    assert run(Isolated(lambda c, a: len(c) * bonus).start(), ["abc"])[0].reward.tolist() == [0.375]
+
+
+def test_a_verifier_by_name_that_asks_for_the_row():
+    def by_stratum(completion, answer, row):
+        return {"reward": float(row["stratum"] == "twice"), "asked": len(row["text"])}
+
+    v, _ = run(Isolated(by_stratum, parts=("asked", "missing")).start(), ["x"])
+    assert v.reward.tolist() == [1.0]
+    assert v.parts["asked"].tolist() in ([8.0], [10.0])
+    assert np.isnan(v.parts["missing"]).all()
+    v, _ = run(Isolated("operator:eq").start(), ["x"])
+    assert v.reward.tolist() == [0.0]
+
+
+def test_binary_rewards_are_correct():
+    v, _ = run(Isolated(moody, rewards="binary").start(), ["map", "half"])
+    assert v.reward.tolist() == v.correct.tolist() == [1.0, 0.0]
+
+
+@pytest.mark.parametrize(
+    ("verifier", "message"),
+    [
+        ("no_such_module:f", "cannot be loaded: ModuleNotFoundError"),
+        ("operator:no_such_function", "cannot be loaded: AttributeError"),
+        ("math:pi", "float is not callable"),
+        ("exakt", "no verifier 'exakt'; there are exact, numeric, list, word, math-verify"),
+        (":f", "neither a built-in one nor written as"),
+    ],
+)
+def test_a_verifier_that_cannot_be_had_is_an_error_at_once(verifier, message):
+    with pytest.raises(ValueError, match=message):
+        tasks.load(ROWS, verifier=verifier)
+
+
+def test_a_function_that_cannot_be_sent_is_an_error_that_names_the_way_out():
+    generator = (i for i in range(3))
+    with pytest.raises(ValueError, match="put it into a module and give"):
+        Isolated(lambda c, a: next(generator))
+
+
+def test_verdict_of_returned_values():
+    assert verdict(True) == {"reward": 1.0, "correct": 1.0, "answer": None, "parts": {}}
+    assert verdict({"reward": 0.2, "correct": True, "answer": 7, "style": 1}) == {
+        "reward": 0.2, "correct": 1.0, "answer": "7", "parts": {"style": 1.0},
+    }  # fmt: skip
+
+
+def test_math_verify_knows_equal_values():
+    pytest.importorskip("math_verify")
+    task = tasks.load(
+        [{"prompt": f"Half of {i}?", "answer": f"\\frac{{{i}}}{{2}}"} for i in range(1, 21)], verifier="math-verify"
+    )
+    row = int(np.flatnonzero(task.pool.answer == "\\frac{3}{2}")[0])
+    texts = ["so it is $1.5$", "\\boxed{\\frac{6}{4}}", "$2.5$", "who knows", "{" * 100_000]
+    v = task.verifier(texts, task.pool, np.full(5, row))
+    assert v.failure.tolist() == [""] * 5
+    assert v.correct.tolist() == [1.0, 1.0, 0.0, 0.0, 0.0]
+    assert np.round(v.reward, 3).tolist() == [1.0, 1.0, 0.207, 0.0, 0.0]
+    assert list(v.parts) == ["format", "closeness", "exactness"]
+    task.verifier.close()
