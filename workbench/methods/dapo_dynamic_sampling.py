@@ -129,7 +129,7 @@ class DapoDynamicSampling(Method):
 
     def more(self, state: State, draft: Draft) -> int:
         """A whole refill round while mixed groups are missing and rounds and prompts are left, else 0."""
-        stats = self._judge(draft.rollouts, draft.rollouts.purpose == "train")
+        stats = self._judge(draft.rollouts)
         missing = draft.budget.prompts - int(_mixed(stats, self.keep_singletons).sum())
         if missing <= 0 or 0 < self.max_rounds <= draft.round + 1:
             return 0
@@ -138,8 +138,9 @@ class DapoDynamicSampling(Method):
     def estimate(self, state: State, advantage: Advantage, draft: Draft, rng: np.random.Generator) -> Advantage:
         """Drop settled groups by their outcome, and whole groups beyond the batch."""
         rollouts, wanted = draft.rollouts, draft.budget.prompts
-        stats = self._judge(rollouts, advantage.keep)
-        mixed = _mixed(stats, self.keep_singletons)
+        stats = self._judge(rollouts)
+        n_kept = np.bincount(rollouts.group[advantage.keep], minlength=len(stats.n))
+        mixed = _mixed(stats, self.keep_singletons) & (n_kept > 0)
         chosen = mixed & (np.cumsum(mixed) <= wanted)  # groups are numbered in the order in which they came
         reason = np.select(
             [mixed, stats.n == 0, stats.n == 1, stats.low >= 1, stats.high <= 0],
@@ -160,8 +161,8 @@ class DapoDynamicSampling(Method):
             advantage = advantage.drop(rows[rollouts.group], str(name))
         return advantage
 
-    def _judge(self, rollouts: Rollouts, rows: np.ndarray) -> GroupStats:
-        """The metric by group, over the given rows."""
+    def _judge(self, rollouts: Rollouts) -> GroupStats:
+        """The metric by group, over the scored training rollouts, whatever other methods have dropped of them."""
         if self.metric in ("correct", "reward"):
             value = getattr(rollouts, self.metric)
         elif self.metric in rollouts.rewards:
@@ -169,5 +170,5 @@ class DapoDynamicSampling(Method):
         else:
             known = ", ".join(["correct", "reward", *rollouts.rewards])
             raise ValueError(f"metric {self.metric!r} is not recorded; there are {known}")
-        n_groups = int(rollouts.group.max(initial=-1)) + 1
-        return describe(np.where(rows, value, np.nan), rollouts.group, n_groups)
+        judged = (rollouts.purpose == "train") & np.isfinite(rollouts.reward)
+        return describe(np.where(judged, value, np.nan), rollouts.group, int(rollouts.group.max(initial=-1)) + 1)

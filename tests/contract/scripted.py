@@ -1,0 +1,102 @@
+"""A world whose outcomes are written down: rewards follow from the rollout's id, some verifiers fail, nothing learns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from zlib import crc32
+
+import numpy as np
+
+from workbench.stages import Card, LossFn, Method
+from workbench.types import Advantage, Draft, Plan, Pool, Ragged, Rollouts, Step
+
+
+def pool_of(n: int) -> Pool:
+    """n prompts "p0", "p1", ...; every third is of family "b"."""
+    text = np.array([f"prompt {i}" for i in range(n)], dtype=object)
+    return Pool(
+        ids=np.array([f"p{i}" for i in range(n)], dtype=object),
+        text=text,
+        answer=text,
+        prefix=np.full(n, "", dtype=object),
+        stratum=np.where(np.arange(n) % 3 == 0, "b", "a").astype(object),
+    )
+
+
+class ScriptedWorld:
+    """Prompt i succeeds at rate i / (N - 1); prompt 1 is never verified, every thirteenth rollout fails."""
+
+    def __init__(self, n_prompts: int = 24, offers: frozenset[str] = frozenset(), null: float = 1 / 13) -> None:
+        self.pool = pool_of(n_prompts)
+        self.offers = offers
+        self.null = null
+        self.version = 0
+
+    def sample(self, plan: Plan, branch: object = None, prune: object = None) -> Rollouts:
+        rows = Rollouts.asked(plan, self.pool, self.version)
+        u = np.array([[crc32(f"{i}/{k}".encode()) / 2**32 for k in range(4)] for i in rows.id]).reshape(-1, 4)
+        correct = (u[:, 0] < rows.prompt / max(len(self.pool) - 1, 1)).astype(float)
+        reward = correct + 0.25 * np.round(2 * u[:, 1])
+        failed = (u[:, 2] < self.null) | ((rows.prompt == 1) & (self.null > 0))
+        length = 1 + (u[:, 3] * 5).astype(np.int64)
+        offsets = np.concatenate([[0], np.cumsum(length)]).astype(np.int64)
+        noise = np.random.default_rng(0).random(int(offsets[-1])).astype(np.float32)
+        return rows.with_(
+            reward=np.where(failed, np.nan, reward),
+            correct=np.where(failed, np.nan, correct),
+            rewards={"exact": np.where(failed, np.nan, correct), "format": np.where(failed, np.nan, reward - correct)},
+            length=length,
+            finish=np.full(len(rows), "stop", dtype=object),
+            failure=np.where(failed, "verifier", "").astype(object),
+            tokens=Ragged(np.arange(offsets[-1], dtype=np.int32), offsets),
+            logp=Ragged(-noise, offsets),
+            entropy=Ragged(noise, offsets),
+        )
+
+    def score(self, rollouts: Rollouts, needs: frozenset[str]) -> Rollouts:
+        return rollouts
+
+    def update(self, rollouts: Rollouts, advantage: Advantage, loss: LossFn, penalties: list[LossFn]) -> dict:
+        self.version += 1
+        return {"kept": float(advantage.keep.sum())}
+
+
+@dataclass(frozen=True)
+class Uneven(Method):
+    """Groups of 1, 2, 3, 4, 1, ... rollouts, whatever the budget says."""
+
+    card = Card(slug="uneven", title="Uneven groups, for tests", source="ours", watch="nothing")
+
+    def allocate(self, state: object, draft: Draft, rng: np.random.Generator) -> Plan:
+        return Plan(draft.fresh, 1 + np.arange(len(draft.fresh)) % 4)
+
+
+def barren(step: Step) -> Step:
+    """The same step as if no verifier had worked."""
+    from dataclasses import replace
+
+    null = np.full(len(step.rollouts), np.nan)
+    return replace(step, rollouts=step.rollouts.with_(reward=null, correct=null))
+
+
+def equal(a: object, b: object) -> bool:
+    """Deep equality of records, arrays (NaN equals NaN), mappings and sequences."""
+    from collections.abc import Mapping
+    from dataclasses import fields, is_dataclass
+
+    if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
+        a, b = np.asarray(a), np.asarray(b)
+        if a.shape != b.shape:
+            return False
+        if a.dtype.kind == "f" and b.dtype.kind == "f":
+            return bool(np.array_equal(a, b, equal_nan=True))
+        return all(equal(x, y) for x, y in zip(a.ravel().tolist(), b.ravel().tolist(), strict=True))
+    if type(a) is not type(b):
+        return False
+    if is_dataclass(a):
+        return all(equal(getattr(a, f.name), getattr(b, f.name)) for f in fields(a) if f.name != "seconds")
+    if isinstance(a, Mapping):
+        return list(a) == list(b) and all(equal(a[k], b[k]) for k in a)
+    if isinstance(a, tuple | list):
+        return len(a) == len(b) and all(equal(x, y) for x, y in zip(a, b, strict=True))
+    return a == b or (a != a and b != b)

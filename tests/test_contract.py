@@ -1,0 +1,533 @@
+"""What every method of the catalog promises. No method is named here: a new file is under contract at once."""
+
+from __future__ import annotations
+
+import ast
+import copy
+import pickle
+import types
+from dataclasses import FrozenInstanceError, fields
+from typing import Literal, get_args, get_origin, get_type_hints
+
+import numpy as np
+import pytest
+from contract.scripted import ScriptedWorld, Uneven, barren, equal, pool_of
+
+from workbench import catalog
+from workbench.pipeline import Pipeline, advance, generator, run
+from workbench.stages import VERBS, Card, Method
+from workbench.types import Advantage, Batch, Budget, Cut, Draft, Fork, Frontier, Loss, Plan, Ragged, Rollouts, Step
+
+METHODS = catalog.methods()
+BUDGET = Budget(prompts=6, rollouts=24)
+every_method = pytest.mark.parametrize("slug", METHODS)
+
+
+def acting(verb: str) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("slug", [s for s in METHODS if verb in METHODS[s]().verbs])
+
+
+def pipeline_of(method: Method, *before: Method) -> Pipeline:
+    """The method behind the first one of the catalog that has both an estimate and a loss."""
+    base = next(cls() for cls in METHODS.values() if {"estimate", "loss"} <= set(cls().verbs))
+    return Pipeline(*([] if base.name == method.name else [base]), *before, method)
+
+
+def world_for(method: Method, **options: object) -> ScriptedWorld:
+    return ScriptedWorld(offers=method.needs, **options)
+
+
+def history(method: Method, steps: int = 4, *before: Method) -> tuple[ScriptedWorld, list]:
+    world = world_for(method)
+    return world, list(run(pipeline_of(method, *before), world, BUDGET, steps=steps, seed=3))
+
+
+def draft_after(method: Method, *before: Method) -> tuple[object, Draft]:
+    """A state with some evidence, and a draft whose rollouts came back."""
+    _, steps = history(method, 3, *before)
+    states, done = steps[-1]
+    available = np.ones(24, bool)
+    rollouts = done.rollouts
+    draft = Draft(4, BUDGET, available, done.prompts, fresh=done.prompts, plan=done.plan, rollouts=rollouts)
+    return states[method.name], draft
+
+
+def rng(verb: str = "test") -> np.random.Generator:
+    return generator(5, 4, 0, verb, "contract")
+
+
+def variations(cls: type[Method]) -> list[Method]:
+    """The method once with each setting changed, where a changed value can be guessed from its type."""
+    hints, out = get_type_hints(cls), []
+    for f in fields(cls):
+        hint, default = hints[f.name], f.default
+        options = get_args(hint) if get_origin(hint) in (types.UnionType,) else (hint,)
+        if isinstance(default, bool):
+            other = not default
+        elif get_origin(options[0]) is Literal:
+            other = next(v for v in get_args(options[0]) if v != default)
+        elif isinstance(default, int | float):
+            other = default / 2 or 0.5 if isinstance(default, float) else default + 1
+        elif float in options:
+            other = 0.5
+        else:
+            continue
+        out.append(cls(**{f.name: other}))
+    return out
+
+
+# construction
+
+
+@every_method
+def test_defaults_make_a_frozen_record(slug: str) -> None:
+    method = METHODS[slug]()
+    assert method == METHODS[slug]()
+    for f in fields(method):
+        with pytest.raises(FrozenInstanceError):
+            setattr(method, f.name, f.default)
+    assert method.settings == {}
+
+
+@every_method
+def test_pickles(slug: str) -> None:
+    for method in [METHODS[slug](), *variations(METHODS[slug])]:
+        assert pickle.loads(pickle.dumps(method)) == method
+
+
+@every_method
+def test_settings_rebuild_the_method(slug: str) -> None:
+    for method in variations(METHODS[slug]):
+        assert len(method.settings) == 1
+        assert catalog.make(slug, **method.settings) == method
+
+
+@every_method
+def test_repr_rebuilds_the_method(slug: str) -> None:
+    for method in [METHODS[slug](), *variations(METHODS[slug])]:
+        assert catalog.read(ast.parse(repr(method), mode="eval").body) == method
+
+
+@every_method
+def test_card_is_complete(slug: str) -> None:
+    card: Card = METHODS[slug].card
+    module = __import__(METHODS[slug].__module__, fromlist=["CARD"])
+    assert module.CARD is card
+    assert card.slug == slug == METHODS[slug].__module__.rsplit(".", 1)[-1]
+    assert card.source in ("code", "C*", "paper", "notes", "ours")
+    assert card.title
+    assert card.watch
+    if card.source != "ours":
+        parts = card.arxiv.split(".")
+        assert [len(p) for p in parts] == [4, 5], card.arxiv
+        assert card.code.startswith("https://")
+    assert isinstance(card.deviations, tuple)
+
+
+@every_method
+def test_acts_somewhere_and_only_at_known_verbs(slug: str) -> None:
+    method = METHODS[slug]()
+    assert method.verbs
+    own = {n for n in vars(METHODS[slug]) if not n.startswith("_")} - {f.name for f in fields(method)}
+    assert own - set(VERBS) <= {"card", "needs", "init", "observe", "reveal", "cadence", "belief"}
+
+
+# state
+
+
+@every_method
+def test_observe_is_pure(slug: str) -> None:
+    method = METHODS[slug]()
+    world, steps = history(method)
+    state = method.init(world.pool)
+    for _, done in steps:
+        before, seen = copy.deepcopy(state), pickle.loads(pickle.dumps(done.rollouts.reward))
+        after = method.observe(state, done)
+        assert equal(state, before)
+        assert equal(done.rollouts.reward, seen)
+        state = after
+
+
+@every_method
+@pytest.mark.parametrize("uneven", [False, True])
+def test_folding_equals_running(slug: str, uneven: bool) -> None:
+    method = METHODS[slug]()
+    before = (Uneven(),) if uneven else ()
+    world, steps = history(method, 6, *before)
+    pipeline = pipeline_of(method, *before)
+    for t in (0, 3, 5):
+        folded = pipeline.fold(world.pool, [done for _, done in steps[: t + 1]])
+        assert equal(folded, steps[t][0])
+
+
+@every_method
+def test_variations_fold_too(slug: str) -> None:
+    for method in variations(METHODS[slug]):
+        try:
+            world, steps = history(method, 3)
+        except ValueError as error:  # a setting may ask for columns that are not there, or for an error
+            assert len(str(error)) > 30
+            continue
+        assert equal(pipeline_of(method).fold(world.pool, [done for _, done in steps]), steps[-1][0])
+
+
+@every_method
+def test_states_pickle(slug: str) -> None:
+    method = METHODS[slug]()
+    _, steps = history(method)
+    state = steps[-1][0][slug]
+    assert equal(pickle.loads(pickle.dumps(state)), state)
+
+
+@every_method
+def test_no_evidence_is_no_error(slug: str) -> None:
+    method = METHODS[slug]()
+    world, steps = history(method)
+    state = method.observe(method.init(world.pool), barren(steps[0][1]))
+    check_columns(method.reveal(state), len(world.pool))
+
+
+def check_columns(columns: dict, n: int) -> None:
+    for name, column in columns.items():
+        assert column.shape == (n,), name
+        assert np.isfinite(column).all(), name
+    if columns:
+        assert {"mean", "low", "high"} <= set(columns)
+        assert (columns["low"] >= 0).all()
+        assert (columns["low"] <= columns["mean"] + 1e-12).all()
+        assert (columns["mean"] <= columns["high"] + 1e-12).all()
+        assert (columns["high"] <= 1).all()
+
+
+@every_method
+def test_reveal_gives_a_column_per_prompt(slug: str) -> None:
+    method = METHODS[slug]()
+    world, steps = history(method)
+    check_columns(method.reveal(method.init(world.pool)), len(world.pool))
+    for states, _ in steps:
+        check_columns(method.reveal(states[slug]), len(world.pool))
+
+
+@every_method
+def test_one_prompt_is_a_pool(slug: str) -> None:
+    method = METHODS[slug]()
+    world = ScriptedWorld(1, method.needs, null=0)
+    states, done = advance(
+        pipeline_of(method), pipeline_of(method).init(world.pool), world, Budget(prompts=1, rollouts=4), step=1
+    )
+    assert done.prompts.tolist() == [0]
+    check_columns(method.reveal(states[slug]), 1)
+
+
+# verbs
+
+
+def calls(method: Method) -> dict[str, tuple[type, tuple]]:
+    """verb -> (what it must return, its arguments but the generator)."""
+    state, draft = draft_after(method)
+    wanting = draft.with_(prompts=draft.prompts[:0], wanted=5, rollouts=None, plan=None)
+    plan = Plan(draft.fresh, np.full(len(draft.fresh), 4))
+    return {
+        "select": (np.ndarray, (state, wanting)),
+        "allocate": (Plan, (state, draft.with_(rollouts=None, plan=None))),
+        "amend": (Plan, (state, plan, draft.with_(rollouts=None, plan=None))),
+        "more": (int, (state, draft)),
+        "branch": (Fork, (state, frontier(4))),
+        "prune": (Cut, (state, frontier(4))),
+        "reward": (Rollouts, (state, draft.rollouts)),
+        "admit": (np.ndarray, (state, draft.rollouts, draft)),
+        "replay": (Rollouts, (state, draft.rollouts, draft)),
+        "estimate": (Advantage, (state, Advantage.start(draft.rollouts), draft)),
+    }
+
+
+WITHOUT_RNG = ("more", "reward", "admit")
+
+
+def call(method: Method, verb: str, arguments: tuple) -> object:
+    return getattr(method, verb)(*arguments, *([] if verb in WITHOUT_RNG else [rng(verb)]))
+
+
+@every_method
+def test_verbs_return_what_they_declare_and_change_nothing(slug: str) -> None:
+    method = METHODS[slug]()
+    for verb, (kind, arguments) in calls(method).items():
+        if verb not in method.verbs:
+            continue
+        before = copy.deepcopy([vars_of(a) for a in arguments])
+        result = call(method, verb, arguments)
+        assert isinstance(result, kind), f"{verb} returned {type(result).__name__}"
+        assert equal([vars_of(a) for a in arguments], before), f"{verb} changed what it was given"
+
+
+def vars_of(thing: object) -> object:
+    """A record as a plain mapping, so that read-only columns can be copied."""
+    if isinstance(thing, Draft | Plan | Rollouts | Advantage | Frontier):
+        return {name: vars_of(value) for name, value in vars(thing).items()}
+    return dict(thing) if isinstance(thing, types.MappingProxyType) else thing
+
+
+@every_method
+def test_the_generator_alone_decides(slug: str) -> None:
+    method = METHODS[slug]()
+    for verb, (_, arguments) in calls(method).items():
+        if verb in method.verbs:
+            assert equal(call(method, verb, arguments), call(method, verb, arguments)), verb
+
+
+@acting("select")
+@pytest.mark.parametrize("wanted", [0, 1, 5, 24, 100])
+@pytest.mark.parametrize("free", [1, 10, 24])
+def test_select_takes_distinct_candidates(slug: str, wanted: int, free: int) -> None:
+    method = METHODS[slug]()
+    state, draft = draft_after(method)
+    available = np.arange(24) >= 24 - free
+    draft = draft.with_(available=available, prompts=np.array([23]), wanted=wanted, rollouts=None, plan=None)
+    rows = method.select(state, draft, rng())
+    assert np.issubdtype(rows.dtype, np.integer)
+    assert len(np.unique(rows)) == len(rows) <= wanted
+    assert np.isin(rows, draft.candidates()).all()
+
+
+@acting("allocate")
+@pytest.mark.parametrize(("prompts", "rollouts"), [(6, 24), (6, 25), (6, 6), (1, 3), (24, 100)])
+def test_allocate_spends_the_budget_exactly(slug: str, prompts: int, rollouts: int) -> None:
+    method = METHODS[slug]()
+    state, draft = draft_after(method)
+    fresh = np.arange(prompts)
+    draft = draft.with_(budget=Budget(prompts=prompts, rollouts=rollouts), prompts=fresh, fresh=fresh)
+    plan = method.allocate(state, draft.with_(rollouts=None, plan=None), rng())
+    assert plan.n_rollouts == rollouts
+    assert np.isin(plan.prompt, fresh).all()
+
+
+@acting("allocate")
+def test_allocate_of_nothing_is_nothing(slug: str) -> None:
+    method = METHODS[slug]()
+    state, draft = draft_after(method)
+    assert method.allocate(state, draft.with_(fresh=np.empty(0, np.int64), round=1), rng()).n_rollouts == 0
+
+
+@acting("amend")
+def test_amend_keeps_the_prompts(slug: str) -> None:
+    method = METHODS[slug]()
+    state, draft = draft_after(method)
+    plan = Plan(draft.fresh, np.arange(len(draft.fresh)))
+    amended = method.amend(state, plan, draft.with_(plan=None, rollouts=None), rng())
+    assert set(amended.prompt.tolist()) <= set(plan.prompt.tolist())
+
+
+# estimate
+
+
+def estimated(method: Method, draft: Draft) -> Advantage:
+    """What the pipeline with this method makes of a draft."""
+    advantage = Advantage.start(draft.rollouts)
+    world = world_for(method)
+    for m in pipeline_of(method).actors("estimate"):
+        advantage = m.estimate(m.init(world.pool), advantage, draft, rng())
+    return advantage
+
+
+def uneven_draft(method: Method) -> Draft:
+    """Groups of 1 to 4 rollouts, null rewards among them."""
+    return draft_after(method, Uneven())[1] if "allocate" not in method.verbs else draft_after(method)[1]
+
+
+@acting("estimate")
+def test_advantages_are_finite_and_nulls_stay_out(slug: str) -> None:
+    method = METHODS[slug]()
+    draft = uneven_draft(method)
+    got = estimated(method, draft)
+    r = len(draft.rollouts)
+    for name in ("value", "keep", "weight", "baseline", "reason"):
+        assert getattr(got, name).shape == (r,), name
+    assert got.keep.dtype == bool
+    assert np.isfinite(got.value).all()
+    null = ~np.isfinite(draft.rollouts.reward)
+    assert null.any()
+    assert not got.keep[null].any()
+    assert (got.value[null] == 0).all()
+    assert (got.reason[null] == "null_reward").all()
+    assert ((got.reason == "") == got.keep).all()
+
+
+@acting("estimate")
+def test_settled_groups_get_zeros(slug: str) -> None:
+    method = METHODS[slug]()
+    draft = uneven_draft(method)
+    alike = draft.rollouts.with_(reward=np.where(np.isfinite(draft.rollouts.reward), 0.1, np.nan))
+    assert (estimated(method, draft.with_(rollouts=alike)).value == 0).all()
+
+
+@acting("estimate")
+def test_permuting_rollouts_permutes_advantages(slug: str) -> None:
+    """Up to which of several equal rollouts of a group is meant."""
+    method = METHODS[slug]()
+    draft = uneven_draft(method)
+    order = np.random.default_rng(1).permutation(len(draft.rollouts))
+    one, two = estimated(method, draft), estimated(method, draft.with_(rollouts=draft.rollouts.take(order)))
+
+    def rows(rollouts: Rollouts, advantage: Advantage) -> list[tuple]:
+        columns = (rollouts.group, np.nan_to_num(rollouts.reward, nan=-1), advantage.value, advantage.keep)
+        return sorted(zip(*(np.round(np.asarray(c, float), 9).tolist() for c in columns), strict=True))
+
+    assert rows(draft.rollouts, one) == rows(draft.rollouts.take(order), two)
+
+
+@acting("estimate")
+def test_no_rollouts_are_no_error(slug: str) -> None:
+    method = METHODS[slug]()
+    draft = uneven_draft(method)
+    none = draft.with_(rollouts=draft.rollouts.take(np.empty(0, np.int64)), fresh=draft.fresh[:0])
+    assert len(estimated(method, none).value) == 0
+
+
+# runs
+
+
+@every_method
+def test_every_rollout_has_one_fate(slug: str) -> None:
+    _, steps = history(METHODS[slug](), 4, Uneven())
+    for _, done in steps:
+        r = done.rollouts
+        assert len(np.unique(r.id)) == len(r)
+        assert len(done.fate) == len(r) == int(done.plan.n.sum())
+        assert ((done.fate == "trained") == (done.advantage.keep & (r.failure == ""))).all()
+        assert ((done.fate == "failed") == (r.failure != "")).all()
+
+
+@every_method
+def test_same_seed_same_run(slug: str) -> None:
+    one, two = history(METHODS[slug]())[1], history(METHODS[slug]())[1]
+    for (_, a), (_, b) in zip(one, two, strict=True):
+        assert equal(a.rollouts, b.rollouts)
+        assert equal(a.advantage, b.advantage)
+
+
+@every_method
+def test_a_run_can_change_to_the_method_at_any_step(slug: str) -> None:
+    method = METHODS[slug]()
+    first = pipeline_of(Uneven())
+    world = world_for(method)
+    done = [step for _, step in run(first, world, BUDGET, steps=3)]
+    second = pipeline_of(method)
+    states = second.fold(world.pool, done)
+    for states, step in run(second, world, BUDGET, steps=2, start=4, states=states):  # noqa: B020
+        done.append(step)
+    assert [s.step for s in done] == [1, 2, 3, 4, 5]
+    assert equal(second.fold(world.pool, done), states)
+    back = first.fold(world.pool, done)
+    assert isinstance(next(run(first, world, BUDGET, steps=1, start=6, states=back))[1], Step)
+
+
+@every_method
+def test_every_round_stays_within_the_pool(slug: str) -> None:
+    """A pool smaller than the batch: everything is asked once, and the step ends."""
+    method = METHODS[slug]()
+    world = ScriptedWorld(4, method.needs, null=0)
+    pipeline = pipeline_of(method)
+    _, done = advance(pipeline, pipeline.init(world.pool), world, Budget(prompts=6, rollouts=24), step=1)
+    assert sorted(done.prompts.tolist()) == [0, 1, 2, 3]
+
+
+# growing rollouts
+
+
+def frontier(b: int) -> Frontier:
+    lengths = 1 + np.arange(b) % 5
+    offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+    noise = np.random.default_rng(b).random(int(offsets[-1])).astype(np.float32)
+    index = np.arange(b)
+    return Frontier(
+        prompt=index // 4,
+        group=index // 4,
+        branch=index,
+        parent=np.full(b, -1),
+        n_tokens=lengths,
+        tokens=Ragged(np.arange(offsets[-1], dtype=np.int32), offsets),
+        logp=Ragged(-noise, offsets),
+        entropy=Ragged(noise, offsets),
+        tail=np.full(b, "x", dtype=object),
+        capacity=16,
+    )
+
+
+@acting("branch")
+@pytest.mark.parametrize("b", [0, 1, 10])
+def test_branch_answers_every_frontier(slug: str, b: int) -> None:
+    method = METHODS[slug]()
+    fork = method.branch(method.init(pool_of(24)), frontier(b), rng())
+    assert fork.width.shape == fork.at.shape == fork.token.shape == (b,)
+    assert (fork.width >= 0).all()
+
+
+@acting("prune")
+@pytest.mark.parametrize("b", [0, 1, 10])
+def test_prune_answers_every_frontier(slug: str, b: int) -> None:
+    method = METHODS[slug]()
+    cut = method.prune(method.init(pool_of(24)), frontier(b), rng())
+    assert cut.width.shape == cut.reason.shape == cut.propensity.shape == (b,)
+    assert np.isin(cut.width, (0, 1)).all()
+    assert ((cut.propensity > 0) & (cut.propensity <= 1)).all()
+
+
+# objective
+
+
+def objective(verb: str) -> pytest.MarkDecorator:
+    cases = [
+        pytest.param(method, id=f"{slug}-{'-'.join(map(str, method.settings.values())) or 'default'}")
+        for slug, cls in METHODS.items()
+        for method in [cls(), *variations(cls)]
+        if verb in method.verbs
+    ]
+    return pytest.mark.parametrize("method", cases)
+
+
+def check_objective(method: Method, verb: str) -> None:
+    """Finite terms and gradients; masked positions, which may hold anything, and fully masked rows get none."""
+    import torch
+
+    torch.manual_seed(0)
+    b, t = 5, 7
+    mask = torch.ones(b, t)
+    mask[1, 3:] = 0
+    mask[4] = 0
+    logp = -torch.rand(b, t)
+    logp[mask == 0] = -torch.inf
+    logp[0, 0] = -60.0  # a token that has become all but impossible
+    logp.requires_grad_()
+    proximal, behaviour = -torch.rand(b, t), -torch.rand(b, t)
+    proximal[mask == 0] = behaviour[mask == 0] = -torch.inf
+    batch = Batch(
+        logp=logp,
+        behaviour=behaviour,
+        proximal=proximal,
+        advantage=torch.randn(b, 1).expand(b, t),
+        mask=mask,
+        entropy=torch.rand(b, t),
+        row=torch.arange(b),
+    )
+    loss = getattr(method, verb)(method.init(pool_of(24)), batch)
+    assert isinstance(loss, Loss)
+    assert loss.term.shape == (b, t)
+    assert loss.reduction in ("token_mean", "seq_mean", "const_len")
+    assert torch.isfinite(loss.term).all()
+    weight = mask if loss.weight is None else mask * loss.weight
+    (loss.term * weight).sum().backward()
+    assert torch.isfinite(logp.grad).all()
+    assert (logp.grad[mask == 0] == 0).all()
+    for name, value in loss.stats.items():
+        assert torch.isfinite(value[mask > 0] if value.ndim else value).all(), name
+        assert not value.requires_grad, name
+
+
+@objective("loss")
+def test_loss_has_finite_gradients(method: Method) -> None:
+    check_objective(method, "loss")
+
+
+@objective("penalty")
+def test_penalty_has_finite_gradients(method: Method) -> None:
+    check_objective(method, "penalty")
