@@ -18,7 +18,7 @@ import numpy as np
 
 from workbench import catalog
 from workbench.methods.uniform import Uniform
-from workbench.stages import DECIDES, VERBS, Method, State, World
+from workbench.stages import DECIDES, VERBS, Method, Only, State, World
 from workbench.types import (
     Advantage,
     Budget,
@@ -133,11 +133,16 @@ class Pipeline:
         """Verb -> names of the methods that act there, in order."""
         return {v: [m.name for m in self.actors(v)] for v in VERBS if self.actors(v)}
 
+    @property
+    def text(self) -> str:
+        """The pipeline as people write it, "grpo + mopps(target=0.4)"; `Pipeline.parse` reads it back."""
+        return " + ".join(_written(m, m.name) for m in self.chosen)
+
     def __repr__(self) -> str:
-        return f"Pipeline({', '.join(map(repr, self.chosen))})"
+        return f"Pipeline({', '.join(_written(m, type(m).__name__ + '()') for m in self.chosen)})"
 
     def __str__(self) -> str:
-        lines = [repr(self)]
+        lines = [self.text]
         lines += [f"  {verb:<9} {' -> '.join(names)}" for verb, names in self.who().items()]
         return "\n".join(lines)
 
@@ -152,6 +157,15 @@ class Pipeline:
             for verb, names in self.who().items()
         )
         return f"<table><caption><code>{escape(repr(self))}</code></caption>{rows}</table>"
+
+
+def _written(method: Method, plain: str) -> str:
+    """A method with the settings that differ from the paper's, in the form of `plain` ("mopps" or "Mopps()")."""
+    if isinstance(method, Only):
+        inner = _written(method.method, plain if not plain.endswith("()") else type(method.method).__name__ + "()")
+        return f"Only({inner}, {', '.join(map(repr, method.only))})"
+    settings = ", ".join(f"{k}={v!r}" for k, v in method.settings.items())
+    return f"{plain.removesuffix('()')}({settings})" if settings else plain
 
 
 def join(parts: list[Rollouts], plans: list[Plan]) -> Rollouts:

@@ -1,0 +1,117 @@
+"""An experiment is data; a run records every step, survives a swap and goes on after a stop."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from workbench import Budget, Experiment, Store
+from workbench.experiment import Run
+
+SMALL = Experiment(
+    model="sim",
+    steps=6,
+    eval_every=3,
+    checkpoint_every=3,
+    budget=Budget(prompts=4, rollouts=16),
+    world={"n_prompts": 40},
+)
+
+
+def test_toml_round_trip(tmp_path) -> None:
+    experiment = SMALL.with_(pipeline="grpo(eps_high=0.28) + mopps(target=0.4)", tasks=("add 1d+1d", "max of 3"))
+    path = tmp_path / "experiment.toml"
+    path.write_text(experiment.to_toml())
+    assert Experiment.from_toml(path).to_dict() == experiment.to_dict()
+
+
+def test_unknown_key_names_the_known_ones() -> None:
+    with pytest.raises(ValueError, match=r"no modle; its keys are .*model"):
+        Experiment.from_dict({"modle": "tiny"})
+
+
+def test_every_step_is_recorded_with_its_evaluations(tmp_path) -> None:
+    experiment = SMALL.with_(store=str(tmp_path))
+    steps = list(experiment.run())
+    with Store.open(tmp_path) as store:
+        run = store.runs().to_pylist()[0]
+        assert run["status"] == "finished"
+        pool, _ = store.pool(run["run"])
+        recorded = list(store.steps(run["run"], pool))
+        evaluated = store.sql("select distinct step from rollouts where purpose = 'eval' order by 1")
+    assert [s.step for s in recorded] == [1, 2, 3, 4, 5, 6]
+    assert evaluated.column("step").to_pylist() == [0, 3, 6]
+    for live, stored in zip(steps, recorded, strict=True):
+        assert stored.rollouts.id.tolist() == live.rollouts.id.tolist()
+        np.testing.assert_array_equal(stored.rollouts.reward, live.rollouts.reward)
+        np.testing.assert_array_equal(stored.fate, live.fate)
+
+
+def test_fold_of_the_store_is_the_live_state(tmp_path) -> None:
+    with Run(SMALL.with_(store=str(tmp_path), pipeline="grpo + vade")) as run:
+        while not run.done:
+            run.step()
+    with Store.open(tmp_path) as store:
+        pool, _ = store.pool(run.run)
+        folded = run.pipeline.fold(pool, store.steps(run.run, pool))
+    for name, columns in run.pipeline.reveal(run.states).items():
+        for column, values in columns.items():
+            np.testing.assert_array_equal(run.pipeline.reveal(folded)[name][column], values)
+
+
+def test_swapped_in_method_knows_what_was_recorded(tmp_path) -> None:
+    experiment = SMALL.with_(store=str(tmp_path), pipeline="grpo")
+    with Run(experiment) as run:
+        for _ in range(3):
+            run.step()
+        run.swap("grpo + mopps")
+        swapped = run.pipeline.reveal(run.states)["mopps"]["mean"]
+        while not run.done:
+            run.step()
+    with Store.open(tmp_path) as store:
+        pool, _ = store.pool(run.run)
+        mopps = run.pipeline.decider("select")
+        state = mopps.init(pool)
+        for step in store.steps(run.run, pool):
+            if step.step <= 3:
+                state = mopps.observe(state, step)
+        commands = store.ask("commands", run=run.run).to_pylist()
+    np.testing.assert_array_equal(mopps.reveal(state)["mean"], swapped)
+    assert [c["kind"] for c in commands if c["kind"] == "swap"] == ["swap"]
+
+
+def test_resumed_run_makes_the_plans_of_an_uninterrupted_one(tmp_path) -> None:
+    whole = [s.prompts.tolist() for s in SMALL.with_(store=str(tmp_path / "whole")).run()]
+    cut = SMALL.with_(store=str(tmp_path / "cut"))
+    with Run(cut) as first:
+        for _ in range(3):
+            first.step()
+    with Run(cut.with_(steps=3), resume=first.run) as second:
+        resumed = [second.step().prompts.tolist() for _ in range(3)]
+    assert resumed == whole[3:]
+    with Store.open(tmp_path / "cut") as store:
+        rows = store.runs().to_pylist()
+        recorded = store.sql("select step from steps order by step").column("step").to_pylist()
+    assert [(r["run"], r["status"]) for r in rows] == [(first.run, "finished")]
+    assert recorded == [1, 2, 3, 4, 5, 6]
+
+
+def test_resuming_without_a_checkpoint_says_so(tmp_path) -> None:
+    experiment = SMALL.with_(store=str(tmp_path), checkpoint_every=0)
+    with Run(experiment) as run:
+        run.step()
+    with pytest.raises(ValueError, match="has no checkpoint"):
+        Run(experiment, resume=run.run)
+
+
+def test_a_world_that_breaks_ends_the_run_as_failed_and_loses_no_step(tmp_path) -> None:
+    experiment = SMALL.with_(store=str(tmp_path))
+    with pytest.raises(RuntimeError, match="boom"), Run(experiment) as run:
+        run.step()
+        run.step()
+        run.world.sample = lambda *args: (_ for _ in ()).throw(RuntimeError("boom"))
+        run.step()
+    with Store.open(tmp_path) as store:
+        assert store.runs().to_pylist()[0]["status"] == "failed"
+        assert store.sql("select max(step) as s from steps").to_pylist() == [{"s": 2}]
+        assert "boom" in str(store.ask("events", run=run.run).to_pylist())

@@ -1,0 +1,70 @@
+"""A session runs in the background and does what it is told, at the next step."""
+
+from __future__ import annotations
+
+import pytest
+
+from workbench import Budget, Experiment, Session, Store
+
+SMALL = Experiment(
+    model="sim",
+    steps=8,
+    eval_every=0,
+    checkpoint_every=0,
+    budget=Budget(prompts=4, rollouts=16),
+    world={"n_prompts": 40},
+)
+
+
+@pytest.fixture
+def session(tmp_path):
+    s = Session(SMALL.with_(store=str(tmp_path)))
+    yield s
+    s.stop()
+
+
+def test_single_steps_then_the_rest(session) -> None:
+    session.step().wait(steps=1)
+    session.step(2).wait(steps=3)
+    assert session.n_steps == 3
+    session.resume().wait()
+    assert (session.status, session.n_steps) == ("finished", 8)
+
+
+def test_swap_acts_at_the_next_step_and_is_recorded(session) -> None:
+    session.step().wait(steps=1)
+    session.swap("grpo + vade")
+    session.step().wait(steps=2)
+    assert session.pipeline.decider("select").name == "vade"
+    session.stop()
+    assert session.status == "stopped"
+    with Store.open(session.store_url) as store:
+        swaps = [c for c in store.ask("commands", run=session.run).to_pylist() if c["kind"] == "swap"]
+    assert [c["step"] for c in swaps] == [2]
+
+
+def test_a_bad_swap_is_refused_and_changes_nothing(session) -> None:
+    session.step().wait(steps=1)
+    with pytest.raises(ValueError, match="no method 'nonsense'"):
+        session.swap("grpo + nonsense")
+    assert session.pipeline.decider("select").name == "mopps"
+
+
+def test_a_failing_view_does_not_end_the_run(session) -> None:
+    session.on_change(lambda s: 1 / 0)
+    session.start().wait()
+    assert session.status == "finished"
+    assert "ZeroDivisionError" in session.message
+
+
+def test_an_error_is_kept_and_raised_to_who_waits(tmp_path) -> None:
+    session = Session(SMALL.with_(store=str(tmp_path), world={"n_prompts": 40, "nonsense": 1}))
+    with pytest.raises(RuntimeError, match="nonsense"):
+        session.start().wait()
+    assert session.status == "failed"
+
+
+def test_an_ended_session_says_so(session) -> None:
+    session.start().wait()
+    with pytest.raises(RuntimeError, match="this session is finished"):
+        session.start()

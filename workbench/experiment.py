@@ -1,0 +1,323 @@
+"""An experiment as data, and one experiment being run.
+
+`Experiment` is frozen, prints as code, goes to and from TOML and is kept whole in the store's runs table.
+`Run` holds what changes: world, writer, states; each `step()` makes, evaluates and records one training step.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+import tomllib
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field, fields, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from workbench.pipeline import Pipeline, States, advance
+from workbench.types import Budget, Event, Rollouts, Step
+
+if TYPE_CHECKING:
+    from workbench.store import Store
+
+SIM = "sim"
+"""The model name that stands for a simulated world."""
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """What is run: model, tasks, pipeline, budget of a step, number of steps, seed, store.
+
+    model is "smollm2", "tiny", "sim", a transformers folder or a hub id; tasks a name, a JSONL file or a list of
+    families; pipeline anything `Pipeline.parse` reads. world and task_options are passed on to the world and to the
+    task. eval_every steps (and at the start and the end) the fixed evaluation set is scored; 0 turns it off.
+    """
+
+    model: str = "smollm2"
+    tasks: str | tuple[str, ...] = "default"
+    pipeline: str | Pipeline = "grpo + mopps"
+    budget: Budget = field(default_factory=Budget)
+    steps: int = 60
+    seed: int = 0
+    eval_every: int = 20
+    checkpoint_every: int = 20
+    store: str = "store"
+    world: Mapping[str, object] = field(default_factory=dict)
+    task_options: Mapping[str, object] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "pipeline", Pipeline.parse(self.pipeline))
+        if isinstance(self.budget, Mapping):
+            object.__setattr__(self, "budget", Budget(**self.budget))
+        if isinstance(self.tasks, list):
+            object.__setattr__(self, "tasks", tuple(self.tasks))
+        if self.steps < 1:
+            raise ValueError(f"an experiment needs at least one step, got steps={self.steps}")
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Experiment:
+        """An experiment from plain data; an unknown key is an error that lists the known ones."""
+        known = {f.name for f in fields(cls)}
+        unknown = sorted(set(data) - known)
+        if unknown:
+            raise ValueError(f"an experiment has no {', '.join(unknown)}; its keys are {', '.join(sorted(known))}")
+        return cls(**data)
+
+    @classmethod
+    def from_toml(cls, path: str | Path) -> Experiment:
+        """An experiment from a TOML file: top-level keys are the fields, [[pipeline]] the methods."""
+        with Path(path).open("rb") as file:
+            try:
+                data = tomllib.load(file)
+            except tomllib.TOMLDecodeError as error:
+                raise ValueError(f"{path} is not valid TOML: {error}") from error
+        return cls.from_dict(data)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, as `from_dict` reads it and the runs table keeps it."""
+        plain = {f.name: getattr(self, f.name) for f in fields(self)}
+        return plain | {
+            "pipeline": self.pipeline.spec,  # type: ignore[union-attr]
+            "budget": {k: v for k, v in asdict(self.budget).items() if v is not None},
+            "tasks": list(self.tasks) if isinstance(self.tasks, tuple) else self.tasks,
+            "world": dict(self.world),
+            "task_options": dict(self.task_options),
+        }
+
+    def to_toml(self) -> str:
+        """The same as TOML text; `from_toml` reads it back."""
+        data = self.to_dict()
+        tables = {k: v for k, v in data.items() if isinstance(v, dict)}
+        lines = [f"{k} = {_toml(v)}" for k, v in data.items() if k not in tables and k != "pipeline"]
+        for name, table in tables.items():
+            if table:
+                lines += ["", f"[{name}]", *(f"{k} = {_toml(v)}" for k, v in table.items())]
+        for row in data["pipeline"]:
+            lines += ["", "[[pipeline]]", *(f"{k} = {_toml(v)}" for k, v in row.items())]
+        return "\n".join(lines) + "\n"
+
+    def with_(self, **changes: Any) -> Experiment:
+        """A copy with some fields replaced."""
+        return replace(self, **changes)
+
+    def build_world(self) -> Any:
+        """The world the experiment names: `SimWorld` for "sim", else a `LiveWorld` on its tasks."""
+        if self.model == SIM:
+            from workbench.worlds.sim import SimWorld
+
+            return SimWorld(seed=self.seed, **self.world)  # type: ignore[arg-type]
+        from workbench import tasks
+        from workbench.worlds.live import LiveWorld
+
+        source = list(self.tasks) if isinstance(self.tasks, tuple) else self.tasks
+        task = tasks.load(source, seed=self.seed, **self.task_options)  # type: ignore[arg-type]
+        return LiveWorld(task, self.model, seed=self.seed, **self.world)  # type: ignore[arg-type]
+
+    def start(self, paused: bool = False) -> Any:
+        """Run in the background of this process; returns the `Session` that steers it."""
+        from workbench.session import Session
+
+        return Session(self).start(paused=paused)
+
+    def run(self) -> Iterator[Step]:
+        """Run in the foreground, recorded, as an iterator of finished steps."""
+        with Run(self) as run:
+            while not run.done:
+                yield run.step()
+
+    def _repr_html_(self) -> str:
+        from html import escape
+
+        rows = "".join(
+            f"<tr><td>{f.name}</td><td><code>{escape(str(getattr(self, f.name)))}</code></td></tr>"
+            for f in fields(self)
+            if f.name != "pipeline"
+        )
+        return f"<table>{rows}</table>{self.pipeline._repr_html_()}"  # type: ignore[union-attr]
+
+
+def _toml(value: object) -> str:
+    """A TOML literal: JSON's form, which TOML shares for strings, numbers, booleans and arrays."""
+    if isinstance(value, Mapping):
+        return "{ " + ", ".join(f"{k} = {_toml(v)}" for k, v in value.items()) + " }"
+    return json.dumps(list(value) if isinstance(value, tuple) else value, ensure_ascii=False)
+
+
+class Run:
+    """One experiment being run, one step at a time, everything recorded. A context manager."""
+
+    def __init__(
+        self,
+        experiment: Experiment,
+        *,
+        world: Any = None,
+        resume: str | None = None,
+        tell: Callable[[str], None] = lambda text: None,
+    ) -> None:
+        from workbench.store import Store, Writer
+
+        self.experiment = experiment
+        self.pipeline: Pipeline = experiment.pipeline  # type: ignore[assignment]
+        tell("preparing the model and the tasks")
+        self.world = experiment.build_world() if world is None else world
+        self.pipeline.check(self.world)
+        self.available = np.ones(len(self.world.pool), bool)
+        self.states: States = self.pipeline.init(self.world.pool)
+        self.n_steps = 0
+        self.target = experiment.steps
+        self.evaluations: list[tuple[int, Rollouts]] = []
+        self._recording = 0.0
+        self.last: Step | None = None
+        if resume is not None:
+            tell(f"resuming {resume}")
+            with Store.open(experiment.store) as store:
+                self._continue(store, resume)
+        self.writer = Writer(
+            experiment.store,
+            experiment.to_dict() | {"name": experiment.model},
+            self.world.pool,
+            self.world.evaluation,
+            run=resume,
+            start=None if resume is None else self.n_steps + 1,
+            world=self.world.describe(),
+            who=self.pipeline.who(),
+        )
+        self.run: str = self.writer.run
+        self._begun = self._closed = False
+
+    def _continue(self, store: Store, run: str) -> None:
+        """Load the newest checkpoint of a run and fold the steps up to it; later ones will be made again."""
+        found = sorted(self.checkpoints(run).glob("step-*[0-9]"))
+        if not found:
+            raise ValueError(f"run {run} has no checkpoint under {self.checkpoints(run)}; start a new run instead")
+        at = int(found[-1].name.removeprefix("step-"))
+        pool = self.world.pool
+        recorded, _ = store.pool(run)
+        if list(recorded.ids) != list(pool.ids):
+            raise ValueError(f"run {run} had other prompts than these tasks give; resume it with its tasks and seed")
+        self.world.load(found[-1])
+        self.states = self.pipeline.fold(pool, (s for s in store.steps(run, pool) if s.step <= at))
+        self.n_steps, self.target = at, at + self.experiment.steps
+
+    @property
+    def done(self) -> bool:
+        """Whether all steps of the experiment were made."""
+        return self.n_steps >= self.target
+
+    def checkpoints(self, run: str | None = None) -> Path:
+        """The folder of a run's checkpoints."""
+        return Path(self.experiment.store) / "checkpoints" / (run or self.run)
+
+    def evaluate(self) -> tuple[Rollouts, float]:
+        """Score the fixed evaluation set under the current policy; returns the rollouts and the seconds."""
+        began = time.perf_counter()
+        rollouts = self.world.evaluate(self.n_steps)
+        self.evaluations.append((self.n_steps, rollouts))
+        return rollouts, time.perf_counter() - began
+
+    def begin(self) -> None:
+        """Before the first step: the priors and the evaluation of the policy, recorded under step 0.
+
+        A resumed run evaluates as well, to measure from here, but the record keeps its own."""
+        if self._begun:
+            return
+        self._begun = True
+        if not self.n_steps:
+            self.writer.beliefs(0, self.pipeline.reveal(self.states))
+        if self.experiment.eval_every:
+            rollouts, _ = self.evaluate()
+            if not self.n_steps:
+                self.writer.evaluation(0, rollouts)
+
+    def step(self) -> Step:
+        """Make, evaluate where due, and record one training step."""
+        self.begin()
+        e = self.experiment
+        number = self.n_steps + 1
+        self.states, done = advance(
+            self.pipeline, self.states, self.world, e.budget, step=number, seed=e.seed, available=self.available
+        )
+        self.n_steps = number
+        # what handing over the step before cost: a step cannot hold the seconds of its own recording
+        done = replace(done, seconds={**done.seconds, "record": self._recording})
+        rollouts = None
+        if e.eval_every and (number % e.eval_every == 0 or number == self.target):
+            rollouts, seconds = self.evaluate()
+            done = replace(done, seconds={**done.seconds, "evaluate": seconds})
+        began = time.perf_counter()
+        self.writer.append(done, self.pipeline.reveal(self.states), evaluation=rollouts)
+        self._recording = time.perf_counter() - began
+        if e.checkpoint_every and number % e.checkpoint_every == 0 and number != self.target:
+            self.checkpoint()
+        self.last = done
+        return done
+
+    def swap(self, pipeline: Pipeline | str, who: str = "researcher") -> None:
+        """Another pipeline from the next step on: a method that stays keeps its state, a new one folds what was recorded."""
+        from workbench.store import Store
+
+        new = Pipeline.parse(pipeline)
+        new.check(self.world)
+        kept = {m.name: self.states[m.name] for m in self.pipeline.methods if repr(m) in map(repr, new.methods)}
+        states = new.init(self.world.pool) | kept
+        fresh = [m for m in new.methods if m.name not in kept]
+        if fresh and self.n_steps:
+            self.writer.flush()
+            with Store.open(self.experiment.store) as store:
+                for step in store.steps(self.run, self.world.pool):
+                    for m in fresh:
+                        states[m.name] = m.observe(states[m.name], step)
+        self.writer.command("swap", {"from": self.pipeline.spec, "to": new.spec}, self.n_steps + 1, who)
+        self.pipeline, self.states = new, states
+
+    def checkpoint(self) -> None:
+        """Save the world under the current step, whole or not at all; the one before it is removed."""
+        folder = self.checkpoints()
+        final, part = folder / f"step-{self.n_steps:06d}", folder / f"step-{self.n_steps:06d}.tmp"
+        try:
+            shutil.rmtree(part, ignore_errors=True)
+            part.mkdir(parents=True)
+            self.world.save(part)
+            shutil.rmtree(final, ignore_errors=True)
+            part.rename(final)
+        except OSError as error:
+            shutil.rmtree(part, ignore_errors=True)
+            self.writer.event(
+                Event("warning", "checkpoint", f"no checkpoint at step {self.n_steps}: {error}"), self.n_steps
+            )
+            return
+        for old in folder.glob("step-*"):
+            if old != final:
+                shutil.rmtree(old, ignore_errors=True)
+
+    def close(self, status: str = "finished", message: str = "") -> None:
+        """Checkpoint, write what is queued, and set the run's status; a second call does nothing."""
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            if self.experiment.checkpoint_every and self.n_steps and status in ("finished", "stopped"):
+                self.checkpoint()
+        finally:
+            self.writer.close(status, message)
+
+    def __enter__(self) -> Run:
+        return self
+
+    def __exit__(self, kind: type | None, error: BaseException | None, trace: object) -> None:
+        from workbench.store import StoreError
+
+        if kind is None:
+            self.close("finished" if self.done else "stopped")
+            return
+        if issubclass(kind, KeyboardInterrupt | GeneratorExit):
+            self.close("stopped")
+            return
+        # what the writer says on closing must not hide the error that brought us here
+        with suppress(StoreError):
+            self.writer.event(Event("failure", kind.__name__, str(error)), self.n_steps)
+            self.close("failed", f"{kind.__name__}: {error}")

@@ -1,0 +1,182 @@
+"""An experiment running in the background of this process: start, pause, one step, stop, change.
+
+The training thread only ever writes to the store; whoever watches reads the store. Commands are recorded by the
+step that applied them. Nothing here draws, so that it can be tested and driven without a front end.
+"""
+
+from __future__ import annotations
+
+import threading
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+from workbench.experiment import Experiment, Run
+from workbench.pipeline import Pipeline
+from workbench.types import Step
+
+ENDED = ("finished", "stopped", "failed")
+"""Statuses after which a session does nothing more."""
+
+
+class Session:
+    """A run in a background thread. status: new, preparing, running, paused, finished, stopped, failed.
+
+    Closing the notebook's page harms nothing; `stop()` ends after the step in hand, with everything recorded."""
+
+    def __init__(self, experiment: Experiment, *, world: Any = None, resume: str | None = None) -> None:
+        self.experiment = experiment
+        self.status = "new"
+        self.message = ""
+        self.error: str | None = None
+        self.n_steps = 0
+        self.last: Step | None = None
+        self.run: str = ""
+        self._world, self._resume = world, resume
+        self._go, self._stop = threading.Event(), threading.Event()
+        self._single = threading.Semaphore(0)
+        self._pending: list[tuple[Pipeline, str]] = []
+        self._watchers: list[Callable[[Session], None]] = []
+        self._lock = threading.Lock()
+        self._wake = threading.Condition()
+        self._thread: threading.Thread | None = None
+        self._run: Run | None = None
+
+    @property
+    def store_url(self) -> str:
+        """Where the run is recorded."""
+        return self.experiment.store
+
+    @property
+    def target_steps(self) -> int:
+        """Steps after which the run is finished."""
+        return self._run.target if self._run else self.experiment.steps
+
+    @property
+    def pipeline(self) -> Pipeline:
+        """The pipeline of the next step."""
+        if self._pending:
+            return self._pending[-1][0]
+        return self._run.pipeline if self._run else self.experiment.pipeline  # type: ignore[return-value]
+
+    @property
+    def alive(self) -> bool:
+        """Whether the training thread is running or paused."""
+        return self._thread is not None and self._thread.is_alive()
+
+    def start(self, paused: bool = False) -> Session:
+        """Begin, or go on after a pause. paused=True prepares everything and waits for `step` or `resume`."""
+        if self.alive:
+            return self if paused else self.resume()
+        if self.status in ENDED:
+            raise RuntimeError(f"this session is {self.status}; make a new one: Session(experiment).start()")
+        if not paused:
+            self._go.set()
+        self._thread = threading.Thread(target=self._work, name="workbench-train", daemon=True)
+        self._thread.start()
+        return self
+
+    def pause(self) -> Session:
+        """Wait after the step in hand."""
+        self._go.clear()
+        if self._run and self.alive:
+            self._run.writer.command("pause", {}, self.n_steps, "researcher")
+        return self
+
+    def resume(self) -> Session:
+        """Go on."""
+        if self._run and self.alive and not self._go.is_set():
+            self._run.writer.command("resume", {}, self.n_steps, "researcher")
+        self._go.set()
+        return self
+
+    def step(self, n: int = 1) -> Session:
+        """Make n single steps, then wait; starts the session when it was not."""
+        self._go.clear()
+        for _ in range(n):
+            self._single.release()
+        return self if self.alive else self.start(paused=True)
+
+    def stop(self, timeout: float | None = 60) -> Session:
+        """End after the step in hand; everything is recorded. Waits up to timeout seconds for it."""
+        self._stop.set()
+        if self._thread and self._thread is not threading.current_thread():
+            self._thread.join(timeout)
+        return self
+
+    def swap(self, pipeline: Pipeline | str, who: str = "researcher") -> Session:
+        """Another pipeline from the next step on; checked now, recorded when it is applied."""
+        new = Pipeline.parse(pipeline)
+        if self._run:
+            new.check(self._run.world)
+        with self._lock:
+            self._pending.append((new, who))
+        return self
+
+    def wait(self, steps: int | None = None, timeout: float = 600) -> Session:
+        """Block until that many steps are made, or the run has ended. Raises TimeoutError, or what ended the run."""
+
+        def reached() -> bool:
+            return (steps is not None and self.n_steps >= steps) or self.status in ENDED
+
+        with self._wake:
+            if not self._wake.wait_for(reached, timeout):
+                raise TimeoutError(f"{self.n_steps} steps after {timeout} s; the session is {self.status}")
+        if self.error:
+            raise RuntimeError(f"the run failed:\n{self.error}")
+        return self
+
+    def on_change(self, callback: Callable[[Session], None]) -> None:
+        """Call back (in the training thread) after each step and each change of status."""
+        self._watchers.append(callback)
+
+    def _say(self, status: str) -> None:
+        self.status = status
+        for callback in self._watchers:
+            try:
+                callback(self)
+            except Exception as error:  # a broken view must never end a run
+                self.message = f"a view failed: {error!r}"
+        with self._wake:
+            self._wake.notify_all()
+
+    def _work(self) -> None:
+        status = "failed"
+        try:
+            self._say("preparing")
+            self._run = Run(self.experiment, world=self._world, resume=self._resume, tell=self._tell)
+            self.run, self.n_steps = self._run.run, self._run.n_steps
+            self._say("running" if self._go.is_set() else "paused")
+            while not (self._run.done or self._stop.is_set()):
+                if not self._go.is_set() and not self._single.acquire(timeout=0.05):
+                    if self.status != "paused":
+                        self._say("paused")
+                    continue
+                if self.status != "running":
+                    self._say("running")
+                with self._lock:
+                    pending, self._pending = self._pending, []
+                for pipeline, who in pending:
+                    self._run.swap(pipeline, who)
+                self.last = self._run.step()
+                self.n_steps = self._run.n_steps
+                self._say("running")
+            status = "finished" if self._run.done else "stopped"
+        except BaseException:
+            self.error = traceback.format_exc()
+        finally:
+            try:
+                if self._run:
+                    self._run.close(status)
+            except BaseException:
+                status, self.error = "failed", self.error or traceback.format_exc()
+            self._say(status)
+
+    def _tell(self, text: str) -> None:
+        self.message = text
+        self._say(self.status)
+
+    def __repr__(self) -> str:
+        reward = "" if self.last is None else f", {self.last.rollouts!r}"
+        error = "" if not self.error else f", {self.error.strip().splitlines()[-1]}"
+        return f"Session({self.status}, step {self.n_steps} of {self.target_steps}{reward}{error})"

