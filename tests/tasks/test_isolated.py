@@ -105,6 +105,18 @@ def test_score_counts_a_failed_verifier_as_a_null_reward():
     task.verifier.close()
 
 
+def test_an_interrupted_call_leaves_no_verdict_for_the_next(verifier, monkeypatch):
+    from workbench.tasks.isolated import Worker
+
+    def interrupted(self, deadline):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(Worker, "_line", interrupted)
+        run(verifier, ["map"])
+    assert run(verifier, ["half"])[0].reward.tolist() == [0.5]
+
+
 def test_a_failure_is_told_once():
     v = Isolated(moody, timeout=0.5).start()
     with pytest.warns(RuntimeWarning, match="verifier moody: KeyError: 'raise'"):

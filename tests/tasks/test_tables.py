@@ -114,6 +114,7 @@ def test_parquet_csv_and_a_json_array(tmp_path):
         ([{"prompt": None, "answer": "b"}], {}, "row 1: the prompt is empty"),
         ([{"prompt": [{"role": "user"}], "answer": "b"}], {}, "row 1: the prompt is .* a text or a list of messages"),
         ([{"prompt": "a", "answer": "b"}], {"verifier": "numeric"}, "row 1: the answer 'b' holds no number"),
+        (['{"prompt": "a\\ud800", "answer": "b"}'], {}, "row 1: a text holds half a surrogate pair"),
         (SUMS[:1], {}, "1 prompt cannot give both a pool and an evaluation set"),
         (SUMS, {"eval_share": 1.5}, "eval_share=1.5"),
         ([{**r, "id": "same"} for r in SUMS], {}, "prompt ids must be unique"),

@@ -33,6 +33,8 @@ def judge(kind, answer, completion, prefix="it is", rewards="graded"):
         ("number", "1234", " 1,234", ("1234", 1, 1, 1, 1, 1)),
         ("number", "8", " 8, 9", ("8", 1, 1, 1, 1, 1)),
         ("number", "8", " 8.0", ("8.0", 1, 1, 1, 1, 1)),
+        ("number", "10000000001", " 10000000002", ("10000000002", 1, 1, 0, 0.3, 0)),
+        ("number", "0.1", " .1000000000001", (".1000000000001", 1, 1, 1, 1, 1)),
         ("number", "8", " none of them", (None, 0, 0, 0, 0, 0)),
         ("number", "8", "", (None, 0, 0, 0, 0, 0)),
         ("number", "8", " ８ ٣", (None, 0, 0, 0, 0, 0)),
@@ -75,7 +77,9 @@ def test_without_a_prefilled_start_the_marked_or_last_number_answers(text, answe
 
 
 def test_numbers_of_a_text():
-    assert numbers("1,234 and \u22125.50, 1,2 then 3-4") == ["1234", "-5.50", "1", "2", "3", "-4"]
+    assert numbers("1,234 and \u22125.50, 1,2 then 3-4") == ["1234", "-5.50", "1", "2", "3", "4"]
+    assert numbers("1,2345 .5 1.2.3 x-7") == ["1", "2345", ".5", "1.2", "3", "-7"]
+    assert numbers("100,200", groups=False) == ["100", "200"]
 
 
 def test_near_is_half_one_scale_away_and_zero_at_infinity():

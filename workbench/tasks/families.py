@@ -71,9 +71,9 @@ _APPLY: dict[str, Callable[[int, int], int]] = {
 def _sums(first: range, other: range, ops: str, *, terms: int = 2, negative: bool = True) -> list[Question]:
     """All expressions of a given form, read from the left (so ops of one precedence only)."""
     asked = []
-    for x, *rest in product(first, *[other, ops] * (terms - 1)):
+    for x, rest in product(first, product(product(other, ops), repeat=terms - 1)):
         text, total = str(x), x
-        for y, op in zip(rest[::2], rest[1::2], strict=True):
+        for y, op in rest:
             text, total = f"{text} {op} {y}", _APPLY[op](total, y)
         if negative or total >= 0:
             asked.append(Question(f"What is {text}?", f"{text} =", str(total)))

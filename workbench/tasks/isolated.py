@@ -221,6 +221,9 @@ class Isolated:
         except (_Gone, ValueError):
             self._drop()
             return {"failure": "verifier", "message": "the process ended without a verdict"}
+        except BaseException:  # interrupted: a verdict that comes later must not be taken for the next one's
+            self._drop()
+            raise
 
     def _table(self, outcomes: list[dict]) -> Verdicts:
         def column(name: str) -> np.ndarray:

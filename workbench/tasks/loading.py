@@ -37,7 +37,7 @@ def _mix(
     rewards: str = "graded",
 ) -> Task:
     parts = mixes.parts_of(source)
-    name = source if source in tuple(mixes.MIXES) else ", ".join(parts[0])
+    name = source if isinstance(source, str) and source in mixes.MIXES else ", ".join(parts[0])
     wanted = mixes.SIZES.get(name, 800) if size is None else size
     pool, held_out = mixes.mix(parts, size=wanted, evaluation=evaluation, seed=seed)
     if not len(pool):

@@ -19,7 +19,7 @@ logging.getLogger("math_verify").setLevel(logging.ERROR)  # it warns that its li
 def _gold(answer: str) -> list:
     from math_verify import parse
 
-    gold = parse(answer, parsing_timeout=None) or parse(f"${answer}$", parsing_timeout=None)
+    gold = parse(answer, parsing_timeout=0) or parse(f"${answer}$", parsing_timeout=0)
     if not gold:
         raise ValueError(f"math-verify finds no mathematical answer in {answer[:80]!r}")
     return gold
@@ -39,8 +39,8 @@ def verify(completion: str, answer: str) -> dict[str, object]:
     from math_verify import verify as equal
 
     gold = _gold(answer)
-    got = parse(completion[-LOOK:], parsing_timeout=None)
-    exactness = float(bool(got) and bool(equal(gold, got, timeout_seconds=None)))
+    got = parse(completion[-LOOK:], parsing_timeout=0)
+    exactness = float(bool(got) and bool(equal(gold, got, timeout_seconds=0)))
     closeness = max(exactness, _nearness(gold, got)) if got else 0.0
     parts = dict(zip(PARTS, (float(bool(got)), closeness, exactness), strict=True))
     reward = sum(WEIGHTS[name] * value for name, value in parts.items())

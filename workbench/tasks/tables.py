@@ -153,7 +153,12 @@ def cells(rows: Sequence[Mapping], names: Sequence[str], label: str, columns: Co
         prefix, stratum, id_ = (
             "" if row.get(name) is None else str(row[name]) for name in (columns.prefix, columns.stratum, columns.id)
         )
-        found.append(Cell(text, answer, prefix, stratum or "all", messages, id_, i))
+        cell = Cell(text, answer, prefix, stratum or "all", messages, id_, i)
+        try:
+            "".join(cell[:-1]).encode()
+        except UnicodeEncodeError:
+            raise ValueError(f"{where}: a text holds half a surrogate pair, which is no character") from None
+        found.append(cell)
     return found
 
 

@@ -11,9 +11,11 @@ from left to right, and nothing is evaluated. 128 short completions take about a
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -52,18 +54,20 @@ class Verifier(Protocol):
         ...
 
 
-_NUMBER = re.compile(r"-?[0-9]+(?:\.[0-9]+)?")
+_NUMBER = re.compile(r"(?:(?<![0-9])-)?(?:[0-9]+(?:\.[0-9]+)?|(?<![0-9.])\.[0-9]+)")
+_GROUPS = re.compile(r"(?<=[0-9]),(?=[0-9]{3}(?![0-9]))")
 _WORD = re.compile(r"[^\W\d_]+")
 _MARKED = re.compile(r"\\boxed\{([^{}\n]{0,200})\}|####([^\n]{0,200})")
 
 
-def numbers(text: str) -> list[str]:
-    """The numbers of a text, in order: digit-group commas dropped, the typographic minus read as minus.
+def numbers(text: str, *, groups: bool = True) -> list[str]:
+    """The numbers of a text, in order: commas between groups of digits dropped, the typographic minus read as minus.
 
-    >>> numbers("1,234 and −5.50")
-    ['1234', '-5.50']
+    >>> numbers("1,234 and −5.50, 3-4")
+    ['1234', '-5.50', '3', '4']
     """
-    return _NUMBER.findall(re.sub(r"(?<=[0-9]),(?=[0-9]{3})", "", text.replace("\u2212", "-")))
+    text = text.replace("\u2212", "-")
+    return _NUMBER.findall(_GROUPS.sub("", text) if groups else text)
 
 
 def _head(text: str) -> str:
@@ -91,9 +95,13 @@ def near(value: np.ndarray, target: np.ndarray) -> np.ndarray:
     return np.where(np.isfinite(off), 1 / (1 + np.where(np.isfinite(off), off, 0)), 0.0)
 
 
-def _same(value: np.ndarray, target: np.ndarray) -> np.ndarray:
-    with np.errstate(invalid="ignore"):
-        return np.abs(value - target) <= 1e-9 * np.maximum(1, np.abs(target))
+def _same(answer: str | None, expected: str) -> bool:
+    if answer is None:
+        return False
+    if Decimal(answer) == Decimal(expected):
+        return True
+    whole = "." not in answer and "." not in expected
+    return not whole and math.isclose(float(answer), float(expected), rel_tol=1e-9)
 
 
 def _share(got: Sequence, expected: Sequence) -> float:
@@ -112,19 +120,21 @@ class Seen(NamedTuple):
 
 
 def number(text: Sequence[str], expected: Sequence[str], prefilled: Sequence[bool]) -> Seen:
-    """One number; equal within 1e-9 of its size."""
+    """One number; whole numbers must be equal to the last digit, others within 1e-9 of their size."""
     answer = [one_number(t, p) for t, p in zip(text, prefilled, strict=True)]
+    target = [numbers(e)[-1] for e in expected]
     value = np.array([np.nan if a is None else float(a) for a in answer], float)
-    target = np.array([float(numbers(e)[-1]) for e in expected], float)
-    return Seen(answer, np.isfinite(value).astype(float), near(value, target), _same(value, target).astype(float))
+    exactness = np.array([_same(a, e) for a, e in zip(answer, target, strict=True)], float)
+    closeness = np.where(exactness == 1, 1.0, near(value, np.array([float(e) for e in target], float)))
+    return Seen(answer, np.array([a is not None for a in answer], float), closeness, exactness)
 
 
 def in_order(text: Sequence[str], expected: Sequence[str], prefilled: Sequence[bool]) -> Seen:
     """Numbers in order: the first k found against the k expected; closeness = share of right places."""
     answer, form, close = [], [], []
     for t, e in zip(text, expected, strict=True):
-        target = numbers(e)
-        got = numbers(_head(t))[: len(target)]
+        target = numbers(e, groups=False)
+        got = numbers(_head(t), groups=False)[: len(target)]
         answer.append(", ".join(got) if got else None)
         form.append(float(len(got) == len(target)))
         close.append(_share([float(x) for x in got], [float(x) for x in target]))
@@ -181,7 +191,8 @@ class Graded:
         for k in dict.fromkeys(kind):
             here = np.flatnonzero(kind == k)
             source = rows[here]
-            seen = _BY_KIND[k]([text[i] for i in here], pool.answer[source], [p != "" for p in pool.prefix[source]])
+            prefilled = [p != "" for p in pool.prefix[source]]
+            seen = _BY_KIND[k]([text[int(i)] for i in here], pool.answer[source].tolist(), prefilled)
             answer[here] = seen.answer
             for name in PARTS:
                 parts[name][here] = getattr(seen, name)

@@ -20,6 +20,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
+from typing import Any
 
 ANSWER_CHARACTERS = 400
 
@@ -39,7 +40,7 @@ def load(order: Mapping[str, str]) -> Callable:
     return thing  # type: ignore[return-value]
 
 
-def _real(value: object, what: str) -> float:
+def _real(value: Any, what: str) -> float:
     if hasattr(value, "item") and getattr(value, "shape", None) == ():  # numpy and torch scalars
         value = value.item()
     if not isinstance(value, numbers.Real):
