@@ -133,3 +133,13 @@ def test_importing_tasks_brings_in_neither_torch_nor_data_libraries():
         "import sys, workbench.tasks; print({'torch', 'transformers', 'datasets', 'reasoning_gym'} & set(sys.modules))"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "set()\n"
+
+
+@pytest.mark.parametrize("module", ["workbench.tasks", "workbench.tasks.gym", "workbench.tasks.verifiers"])
+def test_the_examples_of_the_docstrings(module):
+    import doctest
+    import importlib
+
+    result = doctest.testmod(importlib.import_module(module))
+    assert result.attempted > 0
+    assert result.failed == 0
