@@ -56,7 +56,7 @@ def test_a_separate_evaluation_file_is_taken_out_of_the_pool(tmp_path):
 def test_copies_are_left_out_and_two_answers_of_one_prompt_stay_on_one_side():
     rows = [{"prompt": f"{i % 10}?", "answer": "a" if i < 20 else "b"} for i in range(40)]
     task = tasks.load(rows, eval_share=0.5)
-    assert task.notes == ("20 copies of other rows were left out.",)
+    assert task.notes == ("20 copies were left out.",)
     assert len(task.pool) == len(task.evaluation) == 10
     assert not set(task.pool.text) & set(task.evaluation.text)
 
@@ -137,7 +137,7 @@ def test_a_file_that_is_not_there_or_not_text(tmp_path):
 
 
 def test_all_prompts_in_the_evaluation_table():
-    with pytest.raises(ValueError, match="all prompts of rows are in the evaluation set"):
+    with pytest.raises(ValueError, match="all 40 prompts are in the evaluation set"):
         tasks.load(SUMS, evaluation=SUMS)
 
 

@@ -92,32 +92,29 @@ def _table(
     if eval_share is not None and not 0 < eval_share < 1:
         raise ValueError(f"eval_share={eval_share}; a share between 0 and 1 can be held out")
     kind = KINDS.get(verifier, "text") if isinstance(verifier, str) else "text"
-    rows, present, name = tables.read(source, split=split, subset=subset)
-    all_cells = tables.cells(rows, present, name, columns, kind)
-    found = tables.without_copies(all_cells)
-    notes = (
-        [f"{len(all_cells) - len(found)} copies of other rows were left out."] if len(found) < len(all_cells) else []
-    )
+
+    def cells(table: object) -> tuple[list[tables.Cell], str]:
+        rows, present, label = tables.read(table, split=split, subset=subset)
+        return tables.cells(rows, present, label, columns, kind), label
+
+    everything, name = cells(source)
+    found = tables.without_copies(everything)
+    notes = [] if len(found) == len(everything) else [f"{len(everything) - len(found)} copies were left out."]
     if isinstance(evaluation, int):
         n = len({c.key for c in found})
         held = round(eval_share * n) if eval_share is not None else min(evaluation, n // 10)
         train, held_out = tables.hold_out(found, held)
     else:
-        held_out = tables.without_copies(
-            tables.cells(*tables.read(evaluation, split=split, subset=subset), columns, kind)
-        )
-        keys = {c.key for c in held_out}
-        train = [c for c in found if c.key not in keys]
+        held_out = tables.without_copies(cells(evaluation)[0])
+        train = tables.apart_from(found, held_out)
         if len(train) < len(found):
             notes.append(f"{len(found) - len(train)} prompts of the evaluation set were taken out of the pool.")
-        if not train:
-            raise ValueError(f"all prompts of {name} are in the evaluation set as well; none is left to train on")
     if size is not None and size < len(train):
         chosen = np.sort(np.random.default_rng(seed).permutation(len(train))[:size])
         train = [train[i] for i in chosen]
     judge, kind = _verifier(verifier, rewards, timeout, parts, memory)
-    pool, held = tables.pool_of(train, kind), tables.pool_of(held_out, kind)
-    return Task(name, pool, held, max_tokens, tuple(stop), judge, timeout, tuple(notes))
+    pool, held_pool = tables.pool_of(train, kind), tables.pool_of(held_out, kind)
+    return Task(name, pool, held_pool, max_tokens, tuple(stop), judge, timeout, tuple(notes))
 
 
 def _maker(source: object) -> Callable[..., Task]:

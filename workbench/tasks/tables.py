@@ -180,6 +180,15 @@ def hold_out(found: list[Cell], n: int) -> tuple[list[Cell], list[Cell]]:
     return [c for c in found if _rank(c) not in held], [c for c in found if _rank(c) in held]
 
 
+def apart_from(found: list[Cell], held_out: list[Cell]) -> list[Cell]:
+    """The rows whose prompt is not in the evaluation set."""
+    keys = {c.key for c in held_out}
+    train = [c for c in found if c.key not in keys]
+    if not train:
+        raise ValueError(f"all {len(found)} prompts are in the evaluation set as well; none is left to train on")
+    return train
+
+
 def pool_of(found: list[Cell], kind: str) -> Pool:
     """The rows as a pool; ids are those of the table, or the content hash and the row."""
 
