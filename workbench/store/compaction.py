@@ -77,9 +77,9 @@ def _write_base(
     for leftover in path.parent.glob("*.tmp*"):
         leftover.unlink()
     con.execute(f"ATTACH {quoted(scratch)} AS made (STORAGE_VERSION '{STORAGE_VERSION}')")
-    con.execute(f"USE made; {SCHEMA_SQL}")
     if before.base:
         con.execute(f"ATTACH {quoted(folder / before.base)} AS old (READ_ONLY)")
+    con.execute(f"USE made; BEGIN TRANSACTION; {SCHEMA_SQL}")
     for name in tables():
         if name in WIDE:
             continue
@@ -88,7 +88,7 @@ def _write_base(
         new = [str(p) for path_ in todo if (p := path_ / f"{name}.parquet").exists()]
         if new:
             con.execute(f"INSERT INTO made.{name} BY NAME SELECT * FROM read_parquet(?)", [new])
-    con.execute("USE memory; CHECKPOINT made; DETACH made")
+    con.execute("COMMIT; USE memory; CHECKPOINT made; DETACH made")
     if before.base:
         con.execute("DETACH old")
     _publish(scratch, path)

@@ -19,7 +19,7 @@ from workbench.store import folder as files
 from workbench.store.compaction import quoted
 from workbench.store.errors import ReadOnlyError, StoreError
 from workbench.store.questions import Ask, Questions
-from workbench.store.schema import SCHEMA_SQL, VIEWS_SQL, WIDE, comments, tables
+from workbench.store.schema import TABLES_SQL, VIEWS_SQL, WIDE, comments, tables
 from workbench.types import Pool, Step
 
 Params = Mapping[str, object] | Sequence[object] | None
@@ -38,9 +38,14 @@ class Store:
         self._con.execute("SET enable_progress_bar = false")
         self._con.execute(f"SET allowed_directories = [{quoted(str(folder) + '/')}]")
         self._con.execute("SET enable_external_access = false; SET lock_configuration = true")
-        self._con.execute(f"CREATE SCHEMA tail; USE tail; {SCHEMA_SQL} USE main;")
+        self._con.execute(f"CREATE SCHEMA tail; USE tail; {TABLES_SQL} USE main;")
         self._con.execute("CREATE TABLE alive (run VARCHAR)")
         self._con.execute("CREATE TABLE superseded (run VARCHAR, rank SMALLINT, seq INTEGER)")
+        words = [(t, c, text) for t, columns in comments().items() for c, text in columns.items()]
+        described = pa.table(dict(zip(("table_name", "column_name", "comment"), zip(*words, strict=True), strict=True)))
+        self._con.register("described", described)
+        self._con.execute("CREATE TABLE columns AS SELECT * FROM described")
+        self._con.unregister("described")
         self._generation = -1
         self._last: dict[str, int] = {}
         self._wide: list[str] = []
@@ -147,21 +152,17 @@ class Store:
 
     def _query(self, query: str, params: Params) -> pa.Table:
         cursor = self._cursor()
-        statements = cursor.extract_statements(query)
-        kinds = [str(s.type).rpartition(".")[2] for s in statements]
-        if len(statements) != 1:
-            raise ReadOnlyError(f"store.sql takes one statement, not {len(statements)}")
-        if kinds[0] not in ("SELECT", "EXPLAIN"):
-            raise ReadOnlyError(f"store.sql only reads (SELECT ...); {kinds[0]} is refused. Recording is Writer's work")
-        cursor.execute("BEGIN TRANSACTION READ ONLY")
         try:
-            return _plain(cursor.execute(statements[0], params).to_arrow_table())
+            statement = _one_reading(cursor.extract_statements(query))
+            cursor.execute("BEGIN TRANSACTION READ ONLY")
+            try:
+                return _plain(cursor.execute(statement, params).to_arrow_table())
+            finally:
+                cursor.execute("ROLLBACK")
         except duckdb.PermissionException as error:
             raise ReadOnlyError(
                 f"a query sees the tables of this store, not files, networks or settings: {error}"
             ) from error
-        finally:
-            cursor.execute("ROLLBACK")
 
     def _refresh(self) -> bool:
         current = files.read_current(self.folder)
@@ -237,10 +238,6 @@ class Store:
                 con.execute(f"CREATE OR REPLACE VIEW main.{name} AS {source}")
         if changed:
             con.execute(VIEWS_SQL)
-            for name, columns in comments().items():
-                for column, text in columns.items():
-                    what = f"COLUMN main.{name}.{column}" if column else f"VIEW main.{name}"
-                    con.execute(f"COMMENT ON {what} IS {quoted(text)}")
         open_ = con.execute(
             "SELECT DISTINCT a.run FROM attempts a ANTI JOIN statuses s USING (run, attempt)"
         ).fetchall()
@@ -253,6 +250,16 @@ class Store:
             self._con.execute("INSERT INTO alive SELECT unnest(?::VARCHAR[])", [list(alive)])
             self._con.execute("COMMIT")
             self._alive = alive
+
+
+def _one_reading(statements: list[duckdb.Statement]) -> duckdb.Statement:
+    """The single statement of a query; raises ReadOnlyError where it does more than read."""
+    if len(statements) != 1:
+        raise ReadOnlyError(f"store.sql takes one statement, not {len(statements)}")
+    kind = str(statements[0].type).rpartition(".")[2]
+    if kind not in ("SELECT", "EXPLAIN"):
+        raise ReadOnlyError(f"store.sql only reads (SELECT ...); {kind} is refused. Recording is Writer's work")
+    return statements[0]
 
 
 def _plain(table: pa.Table) -> pa.Table:

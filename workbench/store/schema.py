@@ -18,6 +18,9 @@ VIEWS_SQL = (HERE / "views.sql").read_text(encoding="utf-8")
 SCHEMA_VERSION = int(re.search(r"^-- schema_version (\d+)$", SCHEMA_SQL, re.M)[1])  # type: ignore[index]
 """Version of the tables; a store written by a newer one is refused."""
 
+TABLES_SQL = "\n".join(line for line in SCHEMA_SQL.splitlines() if not line.startswith("COMMENT ON"))
+"""The tables without their comments, which cost more than the tables."""
+
 WIDE = ("completions",)
 """Tables kept as Parquet parts and read by the page; all others go into the base file."""
 
@@ -27,7 +30,7 @@ def tables() -> Mapping[str, pa.Schema]:
     """Table name -> Arrow schema, in the order of schema.sql. JSON columns are strings on disk."""
     found = {}
     with duckdb.connect() as con:
-        con.execute(SCHEMA_SQL)
+        con.execute(TABLES_SQL)
         for name in re.findall(r"^CREATE TABLE (\w+)", SCHEMA_SQL, re.M):
             schema = con.execute(f"SELECT * FROM {name} LIMIT 0").to_arrow_table().schema
             plain = [pa.field(f.name, f.type.storage_type if isinstance(f.type, pa.BaseExtensionType) else f.type)

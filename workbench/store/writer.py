@@ -190,7 +190,11 @@ class Writer:
             with self._condition:
                 self._queue.append(end)
                 self._closing = True
-        self.retry()
+                self._condition.notify_all()
+        try:
+            self.flush()
+        except StoreError:
+            self.retry()
         self._release()
 
     def __enter__(self) -> Writer:

@@ -1,0 +1,74 @@
+"""kill -9: every step reported as durable is there whole, no other step is there in part, and the run goes on."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from workbench.store import Store, compact
+
+WRITER = Path(__file__).with_name("write_steps.py")
+
+
+@pytest.mark.parametrize("kill", range(4))
+def test_a_killed_writer_leaves_whole_steps_and_can_go_on(tmp_path, kill):
+    acknowledged = _killed_after(tmp_path, 1 + 3 * kill, random.Random(kill).uniform(0, 0.06))
+    with Store.open(tmp_path) as store:
+        last = _whole(store)
+        assert last in (acknowledged, acknowledged + 1)  # durable, and perhaps not yet reported
+        assert store.runs()["status"].to_pylist() == ["interrupted"]
+        subprocess.run([sys.executable, WRITER, tmp_path, "a", "2"], check=True, stdout=subprocess.DEVNULL)
+        assert not list(tmp_path.glob("commits/a/r0/*.tmp"))
+        assert _whole(store) == last + 2
+        assert store.runs().select(["status", "attempt"]).to_pylist() == [{"status": "finished", "attempt": 1}]
+
+
+def test_a_killed_compactor_is_harmless(tmp_path):
+    subprocess.run([sys.executable, WRITER, tmp_path, "a", "20"], check=True, stdout=subprocess.DEVNULL)
+    with Store.open(tmp_path) as store:
+        for kill in range(3):
+            command = [sys.executable, "-m", "workbench.store.compaction", str(tmp_path)]
+            child = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+            time.sleep(random.Random(kill).uniform(0.3, 1.2))
+            child.kill()
+            child.wait()
+            assert _whole(store) == 20
+        compact(tmp_path)
+        assert _whole(store) == 20
+        with Store.open(tmp_path) as fresh:
+            assert _whole(fresh) == 20
+
+
+def _killed_after(folder: Path, steps: int, seconds: float) -> int:
+    """Kill a writer some time after it reported a step; returns the last step it reported."""
+    child = subprocess.Popen([sys.executable, WRITER, folder, "a", "1000"], stdout=subprocess.PIPE, text=True)
+    for _ in range(steps):
+        assert child.stdout.readline()
+    time.sleep(seconds)
+    child.kill()
+    rest = child.stdout.read().split()
+    child.wait()
+    return int(rest[-1]) if rest else steps
+
+
+def _whole(store: Store) -> int:
+    """The last step; asserts that all steps up to it are whole in every table."""
+    rows = store.sql(
+        "SELECT s.step, (SELECT count(*) FROM rollouts t WHERE t.step = s.step) AS rollouts,"
+        " (SELECT count(*) FROM completions t WHERE t.step = s.step) AS texts,"
+        " (SELECT count(*) FROM advantages t WHERE t.step = s.step) AS advantages,"
+        " (SELECT count(*) FROM rewards t WHERE t.step = s.step) AS rewards,"
+        " (SELECT count(*) FROM asks t WHERE t.step = s.step) AS asks,"
+        " (SELECT count(*) FROM timings t WHERE t.step = s.step) AS timings FROM steps s ORDER BY s.step"
+    ).to_pylist()
+    assert [r.pop("step") for r in rows] == list(range(1, len(rows) + 1))
+    whole = {"rollouts": 16, "texts": 16, "advantages": 16, "rewards": 32, "asks": 4, "timings": 2}
+    assert all(r == whole for r in rows)
+    assert store.sql("SELECT bool_and(balanced) FROM ledger")[0][0].as_py()
+    assert store.sql("SELECT max(step) FROM rollouts")[0][0].as_py() == len(rows)
+    return len(rows)

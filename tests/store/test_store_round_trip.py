@@ -1,0 +1,157 @@
+"""What goes in comes out: by value, dtype and order; folding stored steps is what the live run held."""
+
+from __future__ import annotations
+
+from dataclasses import fields, is_dataclass, replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+from made_steps import made_pool, made_step
+
+from workbench import catalog
+from workbench.store import Store, StoreError, Writer, compact
+from workbench.store.tables import array_of, array_rows
+from workbench.types import Event, Node, Ragged, Resume, Text
+
+
+def same(one, two, where=""):
+    """Equal by value, all the way down; NaN equals NaN."""
+    if is_dataclass(one):
+        for f in fields(one):
+            same(getattr(one, f.name), getattr(two, f.name), f"{where}.{f.name}")
+    elif isinstance(one, Ragged):
+        same(one.values, two.values, where)
+        same(one.offsets, two.offsets, where)
+    elif hasattr(one, "items"):
+        assert set(one) == set(two), where
+        for name in one:
+            same(one[name], two[name], f"{where}[{name}]")
+    elif isinstance(one, np.ndarray) and one.dtype == object:
+        assert one.tolist() == two.tolist(), where
+    elif isinstance(one, np.ndarray):
+        assert one.dtype == two.dtype and one.shape == two.shape, (where, one.dtype, two.dtype)
+        np.testing.assert_array_equal(one, two, where)
+    elif isinstance(one, float):
+        np.testing.assert_equal(two, one, where)
+    else:
+        assert one == two, (where, one, two)
+
+
+def test_steps_come_back_exactly(recorded, store):
+    back = list(store.steps(recorded.run))
+    assert [s.step for s in back] == [1, 2, 3, 4, 5]
+    for live, stored in zip(recorded.steps, back, strict=True):
+        same(live, stored)
+
+
+def test_steps_come_back_exactly_after_compaction(tmp_path):
+    pool, rng = made_pool(8), np.random.default_rng(1)
+    live = [made_step(s, pool, rng) for s in range(1, 41)]
+    with Writer(tmp_path, {}, pool) as writer:
+        for step in live[:20]:
+            writer.append(step)
+        writer.flush()
+        assert compact(tmp_path) == 21
+        for step in live[20:]:
+            writer.append(step)
+        writer.flush()
+        assert compact(tmp_path) == 20
+    with Store.open(tmp_path) as store:
+        for one, two in zip(live, store.steps(), strict=True):
+            same(one, two)
+
+
+def test_pools_come_back_exactly(recorded, store):
+    train, evaluation = store.pool(recorded.run)
+    same(recorded.pool, train)
+    same(recorded.evaluation, evaluation)
+
+
+def test_special_starts_rounds_and_token_advantages_come_back(tmp_path):
+    pool, rng = made_pool(8), np.random.default_rng(2)
+    step = made_step(1, pool, rng)
+    start = np.array([None, Node("t/0.1"), Text("Hint: <b>", "user"), Resume("0:p0001:3")], dtype=object)
+    tokens = Ragged(rng.random(int(step.rollouts.length.sum())), step.rollouts.tokens.offsets)
+    plan = replace(step.plan, start=start, max_tokens=np.array([0, 8, 0, 16]), ordinal=np.array([0, 4, 0, 0]))
+    step = replace(step, plan=plan, advantage=replace(step.advantage, tokens=tokens), events=())
+    with Writer(tmp_path, {}, pool) as writer:
+        writer.append(step)
+    with Store.open(tmp_path) as store:
+        same(step, next(store.steps()))
+
+
+def test_steps_without_tokens_notes_or_reasons_come_back(tmp_path):
+    pool, rng = made_pool(8), np.random.default_rng(3)
+    step = made_step(1, pool, rng, tokens=False)
+    step = replace(
+        step, plan=replace(step.plan, why={}, notes={}), rollouts=step.rollouts.with_(rewards={}, extra={}),
+        update={}, seconds={}, events=(),
+    )  # fmt: skip
+    with Writer(tmp_path, {}, pool) as writer:
+        writer.append(step)
+    with Store.open(tmp_path) as store:
+        same(step, next(store.steps()))
+        assert next(store.steps()).rollouts.tokens is None
+
+
+def test_text_no_encoding_can_write_is_shown_with_replacement_characters(tmp_path):
+    pool, rng = made_pool(8), np.random.default_rng(4)
+    step = made_step(1, pool, rng)
+    text = step.rollouts.text.copy()
+    text[0], text[1] = "lone \ud800 surrogate", "zero \x00 byte"
+    with Writer(tmp_path, {}, pool) as writer:
+        writer.append(replace(step, rollouts=step.rollouts.with_(text=text)))
+    with Store.open(tmp_path) as store:
+        assert next(store.steps()).rollouts.text[:2].tolist() == ["lone ? surrogate", "zero \x00 byte"]
+
+
+def test_another_pool_is_named_as_the_reason(recorded, store):
+    with pytest.raises(StoreError, match="is not in the pool given"):
+        list(store.steps(recorded.run, made_pool(20, "q")))
+
+
+@pytest.mark.parametrize("slug", catalog.methods())
+def test_folding_stored_steps_gives_the_state_of_the_live_run(recorded, store, slug):
+    method = catalog.make(slug)
+    live = stored = method.init(recorded.pool)
+    for step in recorded.steps:
+        live = method.observe(live, step)
+    for step in store.steps(recorded.run, recorded.pool):
+        stored = method.observe(stored, step)
+    np.testing.assert_equal(tuple(stored), tuple(live))
+
+
+@given(
+    hnp.arrays(
+        st.one_of(hnp.integer_dtypes(), hnp.unsigned_integer_dtypes(), hnp.floating_dtypes(sizes=(16, 32, 64)),
+                  hnp.boolean_dtypes(), hnp.unicode_string_dtypes()),
+        hnp.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=4),
+    )
+)  # fmt: skip
+@settings(max_examples=100, deadline=None)
+def test_named_arrays_are_exact(array):
+    (row,) = array_rows("notes", {"x": array})
+    back = array_of(row)
+    assert back.dtype == array.dtype
+    np.testing.assert_array_equal(back, array)
+
+
+def test_arrays_that_cannot_be_exact_are_refused():
+    with pytest.raises(StoreError, match="notes 'x' of dtype complex128 cannot be kept exactly"):
+        array_rows("notes", {"x": np.ones(2, complex)})
+
+
+def test_commands_and_events_are_kept(recorded, store):
+    command = store.ask("commands").to_pylist()[0]
+    assert (command["step"], command["kind"], command["payload"], command["who"]) == (
+        5,
+        "pin",
+        '{"prompt": "p0003"}',
+        "test",
+    )
+    events = store.sql("SELECT source, message FROM events WHERE subject = 'test'").to_pylist()
+    assert events == [{"source": "session", "message": "<b>bold</b>"}]
+    assert recorded.steps[0].events[1] == Event("note", "budget", "spent")
