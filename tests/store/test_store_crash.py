@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from workbench.store import Store, compact
+from workbench.store import Store, StoreError, compact
 
 WRITER = Path(__file__).with_name("write_steps.py")
 
@@ -42,6 +42,27 @@ def test_a_killed_compactor_is_harmless(tmp_path):
         assert _whole(store) == 20
         with Store.open(tmp_path) as fresh:
             assert _whole(fresh) == 20
+
+
+def test_a_program_that_ends_without_closing_loses_nothing(tmp_path):
+    code = (
+        f"import sys; sys.path.insert(0, {str(WRITER.parent)!r})\n"
+        "import numpy as np; from made_steps import made_pool, made_step; from workbench.store import Writer\n"
+        f"pool, rng = made_pool(8), np.random.default_rng(0); writer = Writer({str(tmp_path)!r}, {{}}, pool, run='a')\n"
+        "for s in range(1, 6): writer.append(made_step(s, pool, rng))"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+    with Store.open(tmp_path) as store:
+        assert _whole(store) == 5
+        assert store.runs()["status"].to_pylist() == ["interrupted"]
+
+
+def test_a_damaged_commit_is_named(tmp_path):
+    subprocess.run([sys.executable, WRITER, tmp_path, "a", "2"], check=True, stdout=subprocess.DEVNULL)
+    damaged = tmp_path / "commits/a/r0/000000002/fates.parquet"
+    damaged.write_bytes(damaged.read_bytes()[:-40])
+    with pytest.raises(StoreError, match=r"is damaged: .*000000002/fates\.parquet.* Restore that file"):
+        Store.open(tmp_path)
 
 
 def _killed_after(folder: Path, steps: int, seconds: float) -> int:

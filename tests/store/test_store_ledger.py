@@ -62,6 +62,15 @@ def test_a_rollout_that_stands_there_twice_is_an_error(writer):
         writer.append(step_of(1, rows.take(np.array([0, 1, 0])), plan, ["trained"] * 3))
 
 
+def test_a_replayed_rollout_does_not_stand_in_for_one_that_was_asked_for(writer):
+    plan, rows = asked(1, writer.pool, [0], [2], 5)
+    writer.append(step_of(1, rows, plan, ["trained"] * 2))
+    plan2, fresh = asked(2, writer.pool, [0], [2], 5)
+    both = Rollouts.concat([fresh.take(np.array([0])), rows.take(np.array([1]))])
+    with pytest.raises(LedgerError, match="step 2, prompt p0000: 2 rollouts were asked for but 1 came back"):
+        writer.append(step_of(2, both, plan2, ["trained"] * 2))
+
+
 def test_token_ids_and_length_must_agree(writer):
     step = made_step(1, writer.pool, np.random.default_rng(0))
     wrong = step.rollouts.length.copy()
@@ -93,7 +102,7 @@ def test_carried_rollouts_come_in_once_and_their_tokens_count_once(writer):
         ).to_pylist()
         assert list(first.values()) == [2, 0, 1, 1, 0, 10, 0, 5, 5, True]
         assert list(second.values()) == [0, 1, 1, 0, 0, 7, 5, 12, 0, True]
-        assert list(third.values())[:6] == [0, 0, None, None, 1, 0] and third["balanced"]
+        assert list(third.values())[:6] == [0, 0, 0, 0, 1, 0] and third["balanced"]
         assert store.sql("SELECT sum(n_tokens) FROM steps")[0][0].as_py() == 15 + (8 + 7) + 4
 
 

@@ -63,7 +63,7 @@ def test_numbers_of_the_run(recorded, store):
     assert [r["step"] for r in store.ask("eval_by_step").to_pylist()] == [0, 5]
     assert sum(store.ask("wasted")["share"].to_pylist()) == pytest.approx(1)
     steps = recorded.steps
-    zero = [float((s.fate_reason == "zero_advantage").mean()) for s in steps]
+    zero = [float((s.advantage.value[s.rollouts.failure == ""] == 0).mean()) for s in steps]
     assert store.ask("zero_advantage_by_step")["zero_advantage"].to_pylist() == pytest.approx(zero)
     group = store.ask("last_group", prompt=recorded.pool.ids[steps[4].prompts[1]]).to_pylist()
     mine = steps[4].rollouts.group == 1

@@ -76,7 +76,7 @@ def check(step: Step, seen: Origins, pool: Pool) -> None:
         if len(column) != r:
             raise LedgerError(f"{name}: {r} rollouts but {len(column)} rows in {what}; the step was not recorded")
     check_rows(name, rollouts, seen, pool)
-    _check_asked(step, pool)
+    _check_asked(step, seen, pool)
     inside = np.isin(seen.origin, ("generated", "carried"))
     known = inside & np.isin(step.fate, FATES)
     for unit, made, met in (
@@ -118,9 +118,9 @@ def check_rows(name: str, rollouts: Rollouts, seen: Origins, pool: Pool) -> None
             )
 
 
-def _check_asked(step: Step, pool: Pool) -> None:
+def _check_asked(step: Step, seen: Origins, pool: Pool) -> None:
     plan, rollouts = step.plan, step.rollouts
-    asked = (rollouts.ask >= 0) & (rollouts.ask < len(plan))
+    asked = (rollouts.ask >= 0) & (rollouts.ask < len(plan)) & np.isin(seen.origin, ("generated", "carried"))
     got = np.bincount(rollouts.ask[asked], minlength=len(plan))
     missing = np.flatnonzero(got < plan.n)
     if len(missing):

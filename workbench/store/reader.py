@@ -201,9 +201,14 @@ class Store:
             files.refuse_newer(self.folder, (newest and newest[0]) or 0)
             self._define(current, base if current.base else "", anew)
             con.execute("COMMIT")
-        except BaseException:
+        except BaseException as error:
             con.execute("ROLLBACK")
             self._generation = -1
+            if isinstance(error, duckdb.InvalidInputException):
+                raise StoreError(
+                    f"a commit in {self.folder} is damaged: {error}. Restore that file from a copy; all commits before it "
+                    "are whole"
+                ) from error
             raise
         for old in had:
             if old.startswith("base_") and old != base:

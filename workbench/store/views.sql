@@ -4,36 +4,38 @@
 -- generated + carried_in = trained + dropped + pruned + discarded + carried_out + failed.
 -- Replayed (used again) and foreign (generated elsewhere) rows stand outside the balance.
 CREATE OR REPLACE VIEW ledger AS
-WITH made AS (
+WITH entries AS (
+    SELECT run, step, prompt_id, purpose, origin, '' AS fate, length - inherited AS made, inherited, 0 AS tokens
+    FROM rollouts
+    UNION ALL
+    SELECT run, step, prompt_id, purpose, 'met', fate, 0, 0, tokens
+    FROM fates WHERE origin IN ('generated', 'carried')
+), sums AS (
     SELECT run, step, prompt_id, purpose,
         count(*) FILTER (origin = 'generated') AS generated,
         count(*) FILTER (origin = 'carried') AS carried_in,
-        count(*) FILTER (origin = 'replayed') AS replayed,
-        count(*) FILTER (origin = 'foreign') AS "foreign",
-        coalesce(sum(length - inherited) FILTER (origin IN ('generated', 'carried')), 0)::BIGINT AS generated_tokens,
-        coalesce(sum(inherited) FILTER (origin = 'carried'), 0)::BIGINT AS carried_in_tokens
-    FROM rollouts GROUP BY ALL
-), met AS (
-    SELECT run, step, prompt_id, purpose,
         count(*) FILTER (fate = 'trained') AS trained,
         count(*) FILTER (fate = 'dropped') AS dropped,
         count(*) FILTER (fate = 'pruned') AS pruned,
         count(*) FILTER (fate = 'discarded') AS discarded,
         count(*) FILTER (fate = 'carried') AS carried_out,
         count(*) FILTER (fate = 'failed') AS failed,
+        count(*) FILTER (origin = 'replayed') AS replayed,
+        count(*) FILTER (origin = 'foreign') AS "foreign",
+        coalesce(sum(made) FILTER (origin IN ('generated', 'carried')), 0)::BIGINT AS generated_tokens,
+        coalesce(sum(inherited) FILTER (origin = 'carried'), 0)::BIGINT AS carried_in_tokens,
         coalesce(sum(tokens) FILTER (fate = 'trained'), 0)::BIGINT AS trained_tokens,
         coalesce(sum(tokens) FILTER (fate = 'dropped'), 0)::BIGINT AS dropped_tokens,
         coalesce(sum(tokens) FILTER (fate = 'pruned'), 0)::BIGINT AS pruned_tokens,
         coalesce(sum(tokens) FILTER (fate = 'discarded'), 0)::BIGINT AS discarded_tokens,
         coalesce(sum(tokens) FILTER (fate = 'carried'), 0)::BIGINT AS carried_out_tokens,
         coalesce(sum(tokens) FILTER (fate = 'failed'), 0)::BIGINT AS failed_tokens
-    FROM fates WHERE origin IN ('generated', 'carried') GROUP BY ALL
+    FROM entries GROUP BY ALL
 )
-SELECT made.*, met.* EXCLUDE (run, step, prompt_id, purpose),
-    generated + carried_in = coalesce(trained + dropped + pruned + discarded + carried_out + failed, 0)
-    AND generated_tokens + carried_in_tokens = coalesce(trained_tokens + dropped_tokens + pruned_tokens
-        + discarded_tokens + carried_out_tokens + failed_tokens, 0) AS balanced
-FROM made LEFT JOIN met USING (run, step, prompt_id, purpose);
+SELECT *, generated + carried_in = trained + dropped + pruned + discarded + carried_out + failed
+    AND generated_tokens + carried_in_tokens = trained_tokens + dropped_tokens + pruned_tokens
+        + discarded_tokens + carried_out_tokens + failed_tokens AS balanced
+FROM sums;
 
 -- How does each run stand? running = its writer lives; interrupted = it died without a word.
 CREATE OR REPLACE VIEW run_status AS

@@ -7,8 +7,14 @@ WITH batch AS (
     FROM rollouts WHERE run = $run AND step > $since AND purpose = 'train' GROUP BY step
 ), signal AS (
     SELECT step, avg((fate = 'trained' AND reason <> 'zero_advantage')::INT) AS trained,
-        avg((reason = 'zero_advantage')::INT) AS zero_advantage, avg((fate = 'failed')::INT) AS failed
+        avg((fate = 'failed')::INT) AS failed
     FROM fates WHERE run = $run AND step > $since AND purpose = 'train' GROUP BY step
+), flat AS (
+    SELECT step, avg((value = 0 AND (tokens IS NULL OR coalesce(list_max(tokens) = 0 AND list_min(tokens) = 0, true)))::INT)
+        AS zero_advantage
+    FROM advantages
+    WHERE run = $run AND step > $since AND term = 'final' AND reason NOT IN ('purpose', 'null_reward')
+    GROUP BY step
 ), optimiser AS (
     SELECT step, max(value) FILTER (name = 'loss') AS loss, max(value) FILTER (name = 'grad_norm') AS grad_norm,
         max(value) FILTER (name = 'entropy') AS entropy, max(value) FILTER (name = 'kl') AS kl
@@ -16,6 +22,6 @@ WITH batch AS (
 )
 SELECT step, reward, pass_rate, zero_advantage, trained, failed, entropy, length, cut_off, loss, grad_norm, kl, batch.prompts,
     rollouts, n_tokens AS tokens, seconds, n_tokens / nullif(seconds, 0) AS tokens_per_second
-FROM steps LEFT JOIN batch USING (step) LEFT JOIN signal USING (step) LEFT JOIN optimiser USING (step)
+FROM steps LEFT JOIN batch USING (step) LEFT JOIN signal USING (step) LEFT JOIN flat USING (step) LEFT JOIN optimiser USING (step)
 WHERE run = $run AND step > $since
 ORDER BY step
