@@ -186,6 +186,6 @@ def test_math_verify_knows_equal_values():
     v = task.verifier(texts, task.pool, np.full(5, row))
     assert v.failure.tolist() == [""] * 5
     assert v.correct.tolist() == [1.0, 1.0, 0.0, 0.0, 0.0]
-    assert np.round(v.reward, 3).tolist() == [1.0, 1.0, 0.207, 0.0, 0.0]
+    assert np.round(v.reward, 3).tolist() == [1.0, 1.0, 0.126, 0.0, 0.0]
     assert list(v.parts) == ["format", "closeness", "exactness"]
     task.verifier.close()

@@ -2,8 +2,8 @@
 
 A family lists its questions: all of them where they can be counted, an endless stream where they cannot. The
 answer is started for the model ("12 + 7 ="), which lifts the pass rate of SmolLM2-135M on one-digit addition from
-0.22 to 0.75: what is left to learn is the sum and not the form. Levels are the measured pass rates of
-SmolLM2-135M-Instruct before any training, 24 prompts x 8 samples at temperature 1.
+0.22 to 0.75: what is left to learn is the sum and not the form. Pass rates are those of SmolLM2-135M-Instruct
+before any training: 32 prompts x 8 samples, temperature 1, 8 tokens, bf16.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 LEVELS = ("easy", "middle", "hard", "out")
-"""Pass rates: easy 0.7 and more, middle 0.33-0.46, hard 0.07-0.25, out (of reach) 0.05 and less."""
+"""Pass rates: easy 0.75 and more, middle 0.3-0.5, hard 0.1-0.3, out (of reach) below 0.1."""
 
 KINDS = ("number", "list", "word", "text")
 """What an answer is: one number, numbers in order, one word, any text."""
@@ -157,21 +157,21 @@ _DIGIT, _TWO = range(1, 10), range(10, 100)
 def own() -> list[Family]:
     """The families made here, hardest last; reasoning-gym's are in `gym`."""
     return [
-        _counted("mul 1dx1d", "easy", "number", 0.84, _sums(range(2, 10), range(2, 10), "*")),
-        _counted("add 1d+1d", "easy", "number", 0.69, _sums(_DIGIT, _DIGIT, "+")),
-        _counted("add 0 or mul 1", "easy", "number", 0.95, _unchanged()),
-        Family("max of 3 2d", "middle", "number", 0.46, _largest),
-        _counted("mul 2dx1d", "middle", "number", 0.36, _sums(range(10, 31), range(2, 10), "*")),
-        _counted("add 2d+2d", "hard", "number", 0.23, _sums(_TWO, _TWO, "+")),
-        _counted("number before/after", "hard", "number", 0.23, _neighbours()),
-        _counted("sub <=20", "hard", "number", 0.21, _sums(range(1, 21), range(1, 21), "-", negative=False)),
+        _counted("mul 1dx1d", "easy", "number", 0.75, _sums(range(2, 10), range(2, 10), "*")),
+        _counted("add 1d+1d", "easy", "number", 0.82, _sums(_DIGIT, _DIGIT, "+")),
+        _counted("add 0 or mul 1", "easy", "number", 0.91, _unchanged()),
+        Family("max of 3 2d", "middle", "number", 0.47, _largest),
+        _counted("mul 2dx1d", "middle", "number", 0.32, _sums(range(10, 31), range(2, 10), "*")),
+        _counted("add 2d+2d", "hard", "number", 0.18, _sums(_TWO, _TWO, "+")),
+        _counted("number before/after", "hard", "number", 0.27, _neighbours()),
+        _counted("sub <=20", "hard", "number", 0.26, _sums(range(1, 21), range(1, 21), "-", negative=False)),
         _counted("count letter", "hard", "number", 0.18, _letter_counts()),
-        _counted("half/double", "hard", "number", 0.17, _halves()),
-        _counted("add 2d+1d", "hard", "number", 0.12, _sums(_TWO, _DIGIT, "+")),
-        _counted("sub 2d-1d", "hard", "number", 0.10, _sums(_TWO, _DIGIT, "-")),
-        _counted("last letter", "hard", "word", 0.07, _last_letters()),
-        Family("sort 3 numbers", "hard", "list", 0.07, _sorted),
-        _counted("3 terms 1d +-", "out", "number", 0.04, _sums(_DIGIT, _DIGIT, "+-", terms=3)),
-        _counted("sub 2d-2d", "out", "number", 0.04, _sums(_TWO, _TWO, "-", negative=False)),
-        Family("item of list", "out", "word", 0.04, _items),
+        _counted("half/double", "hard", "number", 0.11, _halves()),
+        _counted("add 2d+1d", "hard", "number", 0.14, _sums(_TWO, _DIGIT, "+")),
+        _counted("sub 2d-1d", "out", "number", 0.05, _sums(_TWO, _DIGIT, "-")),
+        _counted("last letter", "out", "word", 0.04, _last_letters()),
+        Family("sort 3 numbers", "out", "list", 0.00, _sorted),
+        _counted("3 terms 1d +-", "out", "number", 0.06, _sums(_DIGIT, _DIGIT, "+-", terms=3)),
+        _counted("sub 2d-2d", "out", "number", 0.07, _sums(_TWO, _TWO, "-", negative=False)),
+        Family("item of list", "out", "word", 0.05, _items),
     ]

@@ -30,7 +30,7 @@ def _nearness(gold: list, got: list) -> float:
         off = abs(float(got[0]) - float(gold[0])) / (1 + abs(float(gold[0])) / 10)
     except (TypeError, ValueError, OverflowError, AttributeError):
         return 0.0  # not both numbers
-    return 1 / (1 + off) if off == off else 0.0
+    return max(0.0, 1 - off) if off == off else 0.0
 
 
 def verify(completion: str, answer: str) -> dict[str, object]:
