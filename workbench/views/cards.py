@@ -60,12 +60,17 @@ def header(facts: RunFacts, curves: Curves, evaluation: Evaluation, budget: Stac
         stat("Evaluation solved", *_learning(evaluation)),
         stat("Training reward", _figure(lately(curves.reward)), f"last {LATELY} steps; moves with selection"),
         stat("Zero advantage", percent(lately(curves.zero)), f"of training rollouts, last {LATELY} steps"),
-        stat("Rollouts", count(sum(budget.totals().values())), f"{count(float(np.nansum(curves.tokens)))} tokens generated"),
+        stat(
+            "Rollouts",
+            count(sum(budget.totals().values())),
+            f"{count(float(np.nansum(curves.tokens)))} tokens generated",
+        ),
         stat("Time per step", duration(lately(curves.seconds)), _speed(curves)),
         stat("Warnings", f'<span class="{"warn" if warnings else ""}">{warnings:,}</span>', "see the notes at the end"),
     ]
     verbs = "".join(
-        f'<span class="verb"><em>{html(verb)}</em> {html(" → ".join(names))}</span>' for verb, names in facts.who.items()
+        f'<span class="verb"><em>{html(verb)}</em> {html(" → ".join(names))}</span>'
+        for verb, names in facts.who.items()
     )
     about = " · ".join(html(x) for x in (facts.model, f"{facts.n_prompts:,} prompts", facts.note) if x)
     return (
@@ -81,7 +86,10 @@ def _learning(e: Evaluation) -> tuple[str, str]:
         return percent(e.solved[0]), f"before learning; ± {50 * (e.high[0] - e.low[0]):.0f} points (95 %)"
     gain = 100 * (e.solved[-1] - e.solved[0])
     arrow = f'<small class="{"up" if gain >= 0 else "down"}">{"+" if gain >= 0 else "−"}{abs(gain):.0f} points</small>'
-    return f"{percent(e.solved[-1])} {arrow}", f"step {e.step[-1]:.0f}, from {percent(e.solved[0])} at step {e.step[0]:.0f}"
+    return (
+        f"{percent(e.solved[-1])} {arrow}",
+        f"step {e.step[-1]:.0f}, from {percent(e.solved[0])} at step {e.step[0]:.0f}",
+    )
 
 
 def _figure(x: float) -> str:
@@ -164,17 +172,28 @@ def group_line(group: Group) -> str:
     )
 
 
-def notes(rows: Sequence[Note], shown: int = 12) -> str:
-    """The latest warnings, failures and remarks."""
+def notes(rows: Sequence[Note], shown: int = 6) -> str:
+    """The latest warnings, failures and remarks; those of one kind about one thing are one line."""
     if not rows:
         return '<div class="quiet">Nothing to tell: no warning, no failure.</div>'
+    latest: dict[tuple[str, str], Note] = {}
+    times: dict[tuple[str, str], int] = {}
+    for r in rows:
+        about = (r.kind, r.subject)
+        latest.setdefault(about, r)
+        times[about] = times.get(about, 0) + 1
     lines = "".join(
         f'<tr><td class="n">{r.step:,}</td><td class="{"" if r.kind == "note" else "warn"}">{html(r.kind, 20)}</td>'
-        f"<td>{html(r.subject, 40)}</td><td>{html(r.message, 300)}</td></tr>"
-        for r in rows[:shown]
+        f"<td><b>{html(r.subject, 40)}</b>{_times(times[about])}<br>{html(r.message, 300)}</td></tr>"
+        for about, r in list(latest.items())[:shown]
     )
-    more = f'<div class="quiet">and {len(rows) - shown:,} more, in the store\'s table events</div>' if len(rows) > shown else ""
-    return f'<table><tr><th class="n quiet">step</th><th class="quiet">kind</th><th class="quiet">about</th><th></th></tr>{lines}</table>{more}'
+    rest = len(latest) - shown
+    more = f'<div class="quiet">and {rest:,} more kinds, in the store\'s table events</div>' if rest > 0 else ""
+    return f"<table>{lines}</table>{more}"
+
+
+def _times(n: int) -> str:
+    return f' <span class="quiet">×{n:,}, last:</span>' if n > 1 else ""
 
 
 def empty(title: str, *lines: str) -> str:
@@ -184,7 +203,9 @@ def empty(title: str, *lines: str) -> str:
 
 def error(title: str, message: str, detail: str = "") -> str:
     """An error as a message: what happened, what to do, and the traceback folded away."""
-    more = f"<details><summary class='quiet'>details</summary><pre>{html(detail, 6000)}</pre></details>" if detail else ""
+    more = (
+        f"<details><summary class='quiet'>details</summary><pre>{html(detail, 6000)}</pre></details>" if detail else ""
+    )
     return f'<div class="error" role="alert"><b>{html(title)}</b><br>{html(message, 1000)}{more}</div>'
 
 
@@ -200,5 +221,7 @@ def prompt_head(belief: str) -> str:
     """Legend of the prompt card."""
     name = "share solved" if belief == OBSERVED else f"{belief}: mean, low to high"
     return head(
-        "One prompt", key(theme.LEARNING, name, form="line"), key(theme.MOVES, "solved share when asked (size: rollouts)")
+        "One prompt",
+        key(theme.LEARNING, name, form="line"),
+        key(theme.MOVES, "solved share when asked (size: rollouts)"),
     )

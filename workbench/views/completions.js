@@ -15,6 +15,9 @@ export function render({model, el}) {
     root.replaceChildren()
     const rows = model.rows
     if (!rows.length) { root.append(node("div", "empty", model.empty)); return }
+    const top = node("div", "row top")
+    for (const name of ["", "completion", "reward and its parts", "advantage"]) top.append(node("small", "", name))
+    root.append(top)
     const largest = Math.max(1e-9, ...rows.map(r => Math.abs(r.advantage ?? 0)))
     for (const r of rows) {
       const line = node("div", "row")

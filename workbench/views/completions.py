@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import ClassVar
 
 import param
 from panel.custom import JSComponent
@@ -20,6 +21,7 @@ STYLE = """
 .row { display: grid; grid-template-columns: 20px minmax(0, 1fr) minmax(150px, 290px) 150px; gap: 4px 12px;
   padding: 6px 0; align-items: start; }
 .row + .row { border-top: 1px solid color-mix(in srgb, var(--ink) 10%, transparent); }
+.row.top { padding: 0; } .row.top small:nth-of-type(4) { padding-left: 54px; }
 .mark { font-weight: 700; text-align: center; }
 .yes { color: #13a082; } .no { color: #d4512a; } .none { color: #8b949e; }
 .body { font-family: ui-monospace, SFMono-Regular, Menlo, Consolas, monospace; font-size: 12.5px;
@@ -37,7 +39,7 @@ b { font-weight: 650; font-variant-numeric: tabular-nums; }
 button { font: inherit; font-size: 12px; color: #2f81d6; background: none; cursor: pointer;
   border: 1px solid #2f81d6; border-radius: 5px; padding: 0 7px; }
 .empty { padding: 22px; text-align: center; color: color-mix(in srgb, var(--ink) 70%, transparent); }
-@media (max-width: 700px) { .row { grid-template-columns: 20px minmax(0, 1fr); } .row > :nth-child(n+3) { grid-column: 2; } }
+@media (max-width: 700px) { .row.top { display: none; } .row { grid-template-columns: 20px minmax(0, 1fr); } .row > :nth-child(n+3) { grid-column: 2; } }
 """
 
 
@@ -48,7 +50,7 @@ class Completions(JSComponent):
     empty = param.String(default="No group yet.", doc="What is said while there is none.")
 
     _esm = (Path(__file__).parent / "completions.js").read_text(encoding="utf-8")
-    _stylesheets = [STYLE]
+    _stylesheets: ClassVar[list[str]] = [STYLE]
 
     def __init__(self, fetch: Callable[[str], tuple[str, int]], **params) -> None:
         super().__init__(**params)

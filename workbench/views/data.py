@@ -76,6 +76,13 @@ class Source:
         with _sources_lock:
             return _sources.setdefault(str(url), cls(str(url)))
 
+    @classmethod
+    def around(cls, store: Store) -> Source:
+        """A source of its own around a reader that is already open."""
+        source = cls(str(store.folder))
+        source._store = store
+        return source
+
     @property
     def store(self) -> Store:
         """The open reader; raises what `Store.open` raises."""
@@ -249,7 +256,6 @@ class RunData:
         p = found[0]
         came = self.ask("outcomes_of_prompt", prompt=prompt)
         outcomes = [column(came, c) for c in ("step", "tried", "solved")]
-        text = p["text"] + (f"\n{p['prefix']}" if p["prefix"] else "")
         if belief == OBSERVED:
             share = outcomes[2] / np.maximum(outcomes[1], 1)
             low, high = wilson(outcomes[2], outcomes[1])
@@ -257,7 +263,7 @@ class RunData:
         else:
             t = self.ask("beliefs_of_prompt", prompt=prompt, method=belief)
             beliefs = [column(t, c) for c in ("step", "mean", "low", "high")]
-        return History(prompt, text, p["answer"], p["stratum"], *beliefs, *outcomes)
+        return History(prompt, _asked(p), p["answer"], p["stratum"], *beliefs, *outcomes)
 
     def group(self, place: int = 0, prompt: str = "") -> Group:
         """A group of the last step by its place (mixed outcomes first), or the last group of a prompt."""
@@ -276,7 +282,7 @@ class RunData:
             at = place % of
             group, prompt = groups[at]["group_id"], groups[at]["prompt_id"]
         found = self.ask("page_prompt", prompt=prompt).to_pylist()
-        text, answer = (found[0]["text"] + (found[0]["prefix"] or ""), found[0]["answer"]) if found else ("", "")
+        text, answer = (_asked(found[0]), found[0]["answer"]) if found else ("", "")
         parts: dict[str, dict[str, float]] = {}
         for r in self.ask("page_parts", step=step, group=group).to_pylist():
             parts.setdefault(r["rollout_id"], {})[r["part"]] = _number(r["value"])
@@ -295,6 +301,11 @@ class RunData:
         """The whole text of one completion (at most `text.ALL` characters) and its length in characters."""
         found = self.ask("page_text", step=step, rollout=rollout, cut=ALL).to_pylist()
         return (found[0]["text"] or "", found[0]["characters"] or 0) if found else ("", 0)
+
+
+def _asked(prompt: Mapping[str, str]) -> str:
+    """A prompt as the model saw it: the question, and under it the start of the answer."""
+    return "\n".join(x for x in (prompt["text"], prompt["prefix"]) if x)
 
 
 def _json(value: object) -> dict[str, Any]:

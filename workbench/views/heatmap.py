@@ -152,4 +152,3 @@ class HeatMap:
         """The prompt `by` rows above the given one, in the order drawn."""
         at = np.flatnonzero(self.order == row)
         return int(self.order[int(np.clip(at[0] + by, 0, len(self.order) - 1))]) if len(at) else None
-

@@ -27,7 +27,7 @@ PERIOD = 700
 _FORM = {"typography": {"fontSize": 13, "button": {"textTransform": "none"}}, "shape": {"borderRadius": 8}}
 MUI = {
     "light": {"palette": {"primary": {"main": "#24527a"}}, **_FORM},
-    "dark": {"palette": {"primary": {"main": "#8ab8e6"}}, **_FORM},
+    "dark": {"palette": {"primary": {"main": "#4a8ac6"}}, **_FORM},
 }
 
 
@@ -58,8 +58,9 @@ class LivePage:
         self._first: tuple[str, int] | None = None
         self._group_step = 0
         self._build()
-        self.chosen.param.watch(lambda _: self.update(force=True), list(Selection.URL))
-        self.chosen.param.watch(lambda _: self.update(force=True), ["place"])
+        self.chosen.param.watch(
+            lambda _: self.update(force=True), ["run", "belief", "order", "prompt", "group", "place"]
+        )
 
     def _build(self) -> None:
         self.steps = steps_range()
@@ -68,15 +69,25 @@ class LivePage:
         self.curves = CurvesPlot(self.steps, 340)
         self.heat = HeatMap(self.steps, self._choose_row)
         self.prompt = PromptPlot(self.steps)
-        self.budget = StackPlot(self.steps, theme.BUDGET, "rollouts per step", "rollouts", 185)
+        self.budget = StackPlot(self.steps, theme.BUDGET, "rollouts per step", "rollouts", 225)
         self.seconds = StackPlot(self.steps, theme.SECONDS, "seconds per step", "s", 200)
         self.completions = Completions(self._whole_text, sizing_mode="stretch_width", margin=0)
         names = ("curves", "budget", "spent", "seconds", "heat", "prompt", "about", "group", "line", "notes")
         self.text = {name: pane() for name in names}
-        self.picker = pmui.Select(options=[], width=330, size="small", margin=(6, 16), color="light", description="Run shown")
-        self.beliefs = pmui.Select(label="Chance of solving according to", options=[], width=240, size="small", margin=(4, 12, 0, 0))
+        self.picker = pmui.Select(
+            options=[], width=330, size="small", margin=(6, 16), color="light", description="Run shown"
+        )
+        self.beliefs = pmui.Select(
+            label="Chance of solving according to", options=[], width=240, size="small", margin=(4, 12, 0, 0)
+        )
         self.order = pmui.Select.from_param(
-            self.chosen.param.order, label="Order of prompts", description=None, options=list(ORDERS), width=180, size="small", margin=(4, 12, 0, 0)
+            self.chosen.param.order,
+            label="Order of prompts",
+            description=None,
+            options=list(ORDERS),
+            width=180,
+            size="small",
+            margin=(4, 12, 0, 0),
         )
         small = {"size": "small", "variant": "outlined", "margin": (8, 6, 0, 0)}
         self.up = pmui.Button(label="Easier", icon="arrow_upward", on_click=lambda _: self._move(1), **small)
@@ -115,6 +126,8 @@ class LivePage:
         if event.new and event.new != self.chosen.run:
             self.pinned = True
             self.chosen.param.update(run=event.new, prompt="", belief="", place=0)
+            if pn.state.location is not None:
+                pn.state.location.update_query(run=event.new)
 
     def _choose_row(self, row: int) -> None:
         if (data := self._data()) is not None:
@@ -152,7 +165,9 @@ class LivePage:
         except FileNotFoundError:
             self._nothing_yet()
         except Exception as problem:  # shown to the reader, tried again at the next tick
-            text = cards.error("The store could not be read", f"{type(problem).__name__}: {problem}", traceback.format_exc())
+            text = cards.error(
+                "The store could not be read", f"{type(problem).__name__}: {problem}", traceback.format_exc()
+            )
             if self.message.object != text:
                 self.message.object = text
             self.message.visible = True
@@ -173,8 +188,8 @@ class LivePage:
             self._nothing_yet()
             return
         options = {f"{r['run']}  ({r.get('status') or '?'})": r["run"] for r in runs}
-        if not self.chosen.run:
-            self.chosen.run = runs[0]["run"]
+        if self.chosen.run != runs[0]["run"] and not self.pinned:
+            self.chosen.param.update(run=runs[0]["run"], prompt="", belief="", place=0)
         if self.chosen.run not in options.values():
             options = {f"{self.chosen.run}  (not found)": self.chosen.run, **options}
         if options != self.picker.options:
@@ -204,7 +219,10 @@ class LivePage:
         put("curves", cards.curves_head(data.curves, data.evaluation))
         self.curves.update(data.curves, data.evaluation)
         put("budget", cards.head("Where the budget went"))
-        put("spent", cards.totals(data.budget, theme.BUDGET, "rollouts", data.reasons) or cards.empty("Nothing spent yet"))
+        put(
+            "spent",
+            cards.totals(data.budget, theme.BUDGET, "rollouts", data.reasons) or cards.empty("Nothing spent yet"),
+        )
         self.budget.update(data.budget)
         put("seconds", cards.head("Where the seconds go", *cards.legend(data.seconds, theme.SECONDS)))
         self.seconds.update(data.seconds)
@@ -225,7 +243,9 @@ class LivePage:
         if row is None and data.step:
             row = self._example(data)
         self.heat.select(row)
-        self._put("heat", cards.head("Difficulty of prompts", f"<span>{cards.difficulty_note(data.prompts, belief)}</span>"))
+        self._put(
+            "heat", cards.head("Difficulty of prompts", f"<span>{cards.difficulty_note(data.prompts, belief)}</span>")
+        )
         history = data.history(str(data.prompts.id[row]), belief) if row is not None else cards.History()
         self.prompt.update(history, data.step)
         self._put("prompt", cards.prompt_head(belief))
@@ -264,7 +284,10 @@ def app(store_url: str, run: str | None = None) -> pn.viewable.Viewable:
 
     A mistake while the page is built becomes a page that says so."""
     try:
-        page = LivePage(store_url, run)
+        where = pn.state.location
+        page = LivePage(store_url, where.query_params.get("run", run) if where is not None else run)
+        if where is not None:
+            where.sync(page.chosen, Selection.URL)
         page.tick()
         shell = pmui.Page(
             title="Rollout Workbench",
@@ -275,10 +298,10 @@ def app(store_url: str, run: str | None = None) -> pn.viewable.Viewable:
             theme_config=MUI,
             busy_indicator=None,
         )
-        if pn.state.location is not None:
-            pn.state.location.sync(page.chosen, Selection.URL)
         pn.state.add_periodic_callback(page.tick, period=PERIOD)
         shell.page = page
         return shell
     except Exception as problem:  # a blank page would say nothing
-        return pane(cards.error("The page could not be built", f"{type(problem).__name__}: {problem}", traceback.format_exc()))
+        return pane(
+            cards.error("The page could not be built", f"{type(problem).__name__}: {problem}", traceback.format_exc())
+        )

@@ -15,6 +15,9 @@ from bokeh.plotting import figure
 from workbench.views import theme
 from workbench.views.tables import Curves, Evaluation, History, Stack, binned, smooth
 
+WINDOW = 9
+"""Steps over which the training curves are averaged; the dots are single steps."""
+
 PERCENT = NumeralTickFormatter(format="0 %")
 
 
@@ -64,19 +67,21 @@ class CurvesPlot:
     """Evaluation (learning), training reward (moves with selection), pass rate and zero-advantage share."""
 
     def __init__(self, steps: Range1d, height: int = 280) -> None:
-        self.train = ColumnDataSource({k: [] for k in ("step", "reward", "pass_rate", "zero", "smooth")})
+        raw = ("step", "reward", "pass_rate", "zero")
+        self.train = ColumnDataSource({k: [] for k in (*raw, *(f"{k}_mean" for k in raw[1:]))})
         self.eval = ColumnDataSource({k: [] for k in ("step", "solved", "low", "high", "n", "reward")})
         p = canvas(height, steps, "share, or mean reward", tall=(0, 1.02))
-        p.scatter("step", "reward", source=self.train, color=theme.MOVES, size=3, alpha=0.45, line_color=None)
-        reward = p.line("step", "smooth", source=self.train, color=theme.MOVES, width=1.8, line_dash=[5, 3])
-        passed = p.line("step", "pass_rate", source=self.train, color=theme.PASS, width=1.3, alpha=0.85)
-        zero = p.line("step", "zero", source=self.train, color=theme.ZERO, width=1.3, alpha=0.85)
+        colors = {"zero": theme.ZERO, "pass_rate": theme.PASS, "reward": theme.MOVES}
+        for name, color in colors.items():
+            p.scatter("step", name, source=self.train, color=color, size=3, alpha=0.35, line_color=None)
+            dash = [5, 3] if name == "reward" else "solid"
+            line = p.line("step", f"{name}_mean", source=self.train, color=color, width=1.8, line_dash=dash)
         p.varea("step", "low", "high", source=self.eval, color=theme.LEARNING, alpha=0.16)
         p.line("step", "solved", source=self.eval, color=theme.LEARNING, width=3)
         points = p.scatter("step", "solved", source=self.eval, color=theme.LEARNING, size=9, line_color="white")
         p.add_tools(
             HoverTool(
-                renderers=[passed],
+                renderers=[line],
                 mode="vline",
                 tooltips=[
                     ("step", "@step{0,0}"),
@@ -95,20 +100,13 @@ class CurvesPlot:
                 ],
             ),
         )
-        self.lines = {"reward": reward, "pass": passed, "zero": zero}
         self.figure = p
 
     def update(self, curves: Curves, evaluation: Evaluation) -> None:
         """Append the steps that are new; start again where the run is another one."""
         n = len(self.train.data["step"])
-        window = 9
-        fresh = {
-            "step": curves.step,
-            "reward": curves.reward,
-            "pass_rate": curves.pass_rate,
-            "zero": curves.zero,
-            "smooth": smooth(curves.reward, window),
-        }
+        fresh = {k: getattr(curves, k) for k in ("step", "reward", "pass_rate", "zero")}
+        fresh |= {f"{k}_mean": smooth(fresh[k], WINDOW) for k in ("reward", "pass_rate", "zero")}
         same = n and n <= len(curves.step) and self.train.data["step"][0] == curves.step[0]
         if not same or self.train.data["step"][-1] != curves.step[n - 1]:
             self.train.data = fresh
@@ -150,6 +148,18 @@ class StackPlot:
         }
 
 
+def stairs(history: History, last_step: int) -> dict[str, np.ndarray]:
+    """A prompt's beliefs as the corners of stairs: a belief holds until the next one, the last until last_step.
+
+    Bokeh's own step glyphs are not used: its stepped area never returns from an empty column (3.9.2)."""
+    step = np.asarray(history.step, float)
+    if not len(step):
+        return {k: step for k in ("step", "mean", "low", "high")}
+    until = np.append(step[1:], max(last_step, step[-1]))
+    corners = {k: np.repeat(np.asarray(getattr(history, k), float), 2) for k in ("mean", "low", "high")}
+    return {"step": np.stack([step, until], axis=1).ravel(), **corners}
+
+
 class PromptPlot:
     """One prompt: the posterior mean with its band, and the solved share of each time it was asked."""
 
@@ -157,8 +167,8 @@ class PromptPlot:
         self.belief = ColumnDataSource({k: [] for k in ("step", "mean", "low", "high")})
         self.outcome = ColumnDataSource({k: [] for k in ("step", "asked", "solved", "share", "size")})
         p = canvas(height, steps, "chance of solving", tall=(-0.04, 1.04), fmt=PERCENT)
-        p.varea_step("step", "low", "high", source=self.belief, color=theme.LEARNING, alpha=0.18, step_mode="after")
-        mean = p.step("step", "mean", source=self.belief, color=theme.LEARNING, width=2.2, mode="after")
+        p.varea("step", "low", "high", source=self.belief, color=theme.LEARNING, alpha=0.18)
+        mean = p.line("step", "mean", source=self.belief, color=theme.LEARNING, width=2.2)
         dots = p.scatter(
             "step", "share", size="size", source=self.outcome, color=theme.MOVES, alpha=0.8, line_color="white"
         )
@@ -177,10 +187,7 @@ class PromptPlot:
 
     def update(self, history: History, last_step: int) -> None:
         """Draw this prompt; the last belief holds until the last step."""
-        belief = {k: np.asarray(getattr(history, k), float) for k in ("step", "mean", "low", "high")}
-        if len(belief["step"]) and belief["step"][-1] < last_step:
-            belief = {k: np.append(v, last_step if k == "step" else v[-1]) for k, v in belief.items()}
-        self.belief.data = belief
+        self.belief.data = stairs(history, last_step)
         asked = np.maximum(history.asked, 1)
         self.outcome.data = {
             "step": history.asked_step,
@@ -189,4 +196,3 @@ class PromptPlot:
             "share": history.solved / asked,
             "size": 5 + 1.6 * np.sqrt(history.asked),
         }
-

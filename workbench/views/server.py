@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+import logging
 import socket
 import webbrowser
 from typing import Any
 
 import panel as pn
+from tornado.websocket import WebSocketClosedError
 
 from workbench.views.page import app
 
 HOST = "127.0.0.1"
+
+
+class _ClosedTabs(logging.Filter):
+    """A tab that is closed while something is sent to it is no news; asyncio logs a traceback for each."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        return not (record.exc_info and isinstance(record.exc_info[1], WebSocketClosedError))
+
+
+_closed_tabs = _ClosedTabs()
 
 
 def free_port(port: int = 0, tries: int = 50) -> int:
@@ -34,6 +46,7 @@ def serve(
     threaded=True runs at once in a thread of its own: end it with `server.stop()`. threaded=False returns a server
     that waits for `server.io_loop.start()`. A busy port gives the next free one. Nothing is fetched from elsewhere:
     scripts, styles and fonts come from the installed packages."""
+    logging.getLogger("asyncio").addFilter(_closed_tabs)
     port = free_port(port)
     url = f"http://{HOST}:{port}/"
     server = pn.serve(

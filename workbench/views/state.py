@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import param
 
 OBSERVED = "observed pass rate"
@@ -23,4 +25,5 @@ class Selection(param.Parameterized):
     )
     place = param.Integer(default=0, bounds=(0, None), doc="Which group of the step, counted from 0.")
 
-    URL = {"run": "run", "belief": "belief", "order": "order", "prompt": "prompt", "group": "group"}
+    URL: ClassVar[dict[str, str]] = {"belief": "belief", "order": "order", "prompt": "prompt", "group": "group"}
+    """What the address bar keeps, beside the run once one was picked: parameter -> name in the address."""

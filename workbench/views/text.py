@@ -59,10 +59,12 @@ def percent(share: float | None) -> str:
 
 
 def duration(seconds: float | None) -> str:
-    """Seconds for people: 0.42 s, 8.1 s, 12 min, 3.4 h."""
+    """Seconds for people: 35 ms, 0.42 s, 8.1 s, 12 min, 3.4 h."""
     if seconds is None or seconds != seconds:
         return "–"
     for size, unit in ((3600, "h"), (120, "min")):
         if seconds >= size:
             return f"{seconds / (60 if unit == 'min' else size):.3g} {unit}"
+    if seconds < 0.1:
+        return f"{1e3 * seconds:.3g} ms"
     return f"{seconds:.2f} s" if seconds < 1 else f"{seconds:.1f} s"
