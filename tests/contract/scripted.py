@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from zlib import crc32
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, is_dataclass, replace
+from hashlib import blake2b
 
 import numpy as np
 
 from workbench.stages import Card, LossFn, Method
-from workbench.types import Advantage, Draft, Plan, Pool, Ragged, Rollouts, Step
+from workbench.types import Advantage, Budget, Draft, Plan, Pool, Ragged, Rollouts, Step
 
 
 def pool_of(n: int) -> Pool:
@@ -34,7 +35,8 @@ class ScriptedWorld:
 
     def sample(self, plan: Plan, branch: object = None, prune: object = None) -> Rollouts:
         rows = Rollouts.asked(plan, self.pool, self.version)
-        u = np.array([[crc32(f"{i}/{k}".encode()) / 2**32 for k in range(4)] for i in rows.id]).reshape(-1, 4)
+        digest = b"".join(blake2b(i.encode(), digest_size=16).digest() for i in rows.id)
+        u = np.frombuffer(digest, np.uint32).reshape(-1, 4) / 2**32
         correct = (u[:, 0] < rows.prompt / max(len(self.pool) - 1, 1)).astype(float)
         reward = correct + 0.25 * np.round(2 * u[:, 1])
         failed = (u[:, 2] < self.null) | ((rows.prompt == 1) & (self.null > 0))
@@ -71,19 +73,27 @@ class Uneven(Method):
         return Plan(draft.fresh, 1 + np.arange(len(draft.fresh)) % 4)
 
 
+def rollouts_of(groups: list[list[float | None]]) -> Rollouts:
+    """One group per list; None is a null reward."""
+    world = ScriptedWorld(len(groups))
+    rows = Rollouts.asked(Plan(np.arange(len(groups)), [len(g) for g in groups]), world.pool)
+    reward = np.array([r for g in groups for r in g], float)
+    return rows.with_(reward=reward, correct=(reward >= 1) * 1.0, group=rows.prompt)
+
+
+def draft_of(rollouts: Rollouts, prompts: int = 2) -> Draft:
+    budget = Budget(prompts=prompts, rollouts=64)
+    return Draft(1, budget, np.ones(64, bool), np.unique(rollouts.prompt), rollouts=rollouts)
+
+
 def barren(step: Step) -> Step:
     """The same step as if no verifier had worked."""
-    from dataclasses import replace
-
     null = np.full(len(step.rollouts), np.nan)
     return replace(step, rollouts=step.rollouts.with_(reward=null, correct=null))
 
 
 def equal(a: object, b: object) -> bool:
     """Deep equality of records, arrays (NaN equals NaN), mappings and sequences."""
-    from collections.abc import Mapping
-    from dataclasses import fields, is_dataclass
-
     if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
         a, b = np.asarray(a), np.asarray(b)
         if a.shape != b.shape:

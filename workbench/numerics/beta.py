@@ -71,10 +71,24 @@ def log_beta(alpha: ArrayLike, beta: ArrayLike) -> np.ndarray:
     return log_gamma(alpha) + log_gamma(beta) - log_gamma(np.asarray(alpha) + np.asarray(beta))
 
 
+def _normal_guess(q: np.ndarray, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """The quantile of a normal law on the scale of half the log odds (Abramowitz and Stegun 26.5.22); the mean where
+    a parameter is below 1 and the formula does not hold."""
+    t = np.sqrt(-2 * np.log(np.minimum(q, 1 - q)))
+    z = np.where(q < 0.5, 1, -1) * (t - (2.30753 + 0.27061 * t) / (1 + t * (0.99229 + 0.04481 * t)))
+    valid = (a >= 1) & (b >= 1)
+    u, v = 1 / (2 * np.where(valid, a, 1) - 1), 1 / (2 * np.where(valid, b, 1) - 1)
+    h, lam = 2 / (u + v), (z**2 - 3) / 6
+    w = z * np.sqrt(np.maximum(h + lam, 0)) / h - (v - u) * (lam + 5 / 6 - 2 / (3 * h))
+    with np.errstate(over="ignore"):
+        guess = a / (a + b * np.exp(2 * w))
+    return np.where(valid & (guess > 0) & (guess < 1), guess, a / (a + b))
+
+
 def quantile(q: ArrayLike, alpha: ArrayLike, beta: ArrayLike) -> np.ndarray:
     """x with P(p <= x) = q for p ~ Beta(alpha, beta); arguments broadcast, q in [0, 1].
 
-    Newton's steps inside a shrinking bracket, to 1e-12 in x."""
+    Newton's steps inside a shrinking bracket from a normal approximation on; the error in x is below 1e-10."""
     q, a, b = np.broadcast_arrays(*(np.asarray(v, float) for v in (q, alpha, beta)))
     shape = q.shape
     q, a, b = q.ravel(), a.ravel(), b.ravel()
@@ -82,7 +96,7 @@ def quantile(q: ArrayLike, alpha: ArrayLike, beta: ArrayLike) -> np.ndarray:
     rows = np.flatnonzero((q > 0) & (q < 1))
     q, a, b = q[rows], a[rows], b[rows]
     norm = log_beta(a, b)
-    x = a / (a + b)
+    x = _normal_guess(q, a, b)
     low, high = np.zeros(len(x)), np.ones(len(x))
     for _ in range(100):
         if not len(rows):
@@ -93,7 +107,7 @@ def quantile(q: ArrayLike, alpha: ArrayLike, beta: ArrayLike) -> np.ndarray:
             density = np.exp((a - 1) * np.log(x) + (b - 1) * np.log1p(-x) - norm)
             newton = x - over / density
         step = np.where((newton > low) & (newton < high), newton, (low + high) / 2)
-        done = (np.abs(step - x) < 1e-12) | (high - low < 1e-12)
+        done = (np.abs(step - x) < 1e-8 * np.minimum(1, np.minimum(step, 1 - step) * 10)) | (high - low < 1e-13)
         out[rows[done]] = step[done]
         rows, q, a, b, norm, low, high, x = (v[~done] for v in (rows, q, a, b, norm, low, high, step))
     out[rows] = x

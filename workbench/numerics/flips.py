@@ -154,10 +154,8 @@ def flip_prob_exact(
     order = np.argsort(value, kind="stable")
     value, p = value[order], p[order]
     others = np.array(list(_compositions(group_size - 1, np.full(len(value), group_size - 1))))
-    with np.errstate(divide="ignore"):
-        log_p = np.where(others > 0, others * np.log(p), 0.0).sum(axis=1)
     ways = lgamma(group_size) - np.array([[lgamma(c + 1) for c in row] for row in others]).sum(axis=1)
-    chance = np.exp(log_p + ways)
+    chance = np.exp(ways) * np.prod(p**others, axis=1)
     mean = float(value @ p)
     true = _sign(value - mean)
     per_value = {name: np.zeros(len(value)) for name in ("hard", "vanish", "spurious")}

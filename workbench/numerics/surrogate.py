@@ -64,12 +64,13 @@ def policy_loss(
     clip_frac: tokens whose gradient the clip stops (cispo: tokens whose weight it changes); delta is not counted."""
     if kind not in get_args(Kind):
         raise ValueError(f"no loss {kind!r}; there are {', '.join(get_args(Kind))}")
-    logp, old, valid = np.asarray(logp, float), np.asarray(old_logp, float), np.asarray(mask, float) > 0
+    valid = np.asarray(mask, float) > 0
+    logp, old = np.where(valid, np.asarray(logp, float), 0.0), np.where(valid, np.asarray(old_logp, float), 0.0)
     a = np.asarray(advantages, float)
     a = np.broadcast_to(a[:, None] if a.ndim == 1 else a, logp.shape)
     weight = token_weight(valid, agg, max_len)
 
-    log_ratio = np.where(valid, logp - old, 0.0)
+    log_ratio = logp - old
     if kind == "gspo":
         log_ratio = np.broadcast_to(
             log_ratio.sum(axis=1, keepdims=True) / np.maximum(valid.sum(axis=1, keepdims=True), 1), logp.shape
@@ -78,7 +79,7 @@ def policy_loss(
     if kind in ("cispo_trl", "cispo_verl"):
         low, high = (-np.inf, eps_high) if kind == "cispo_trl" else (1 - eps_low, 1 + eps_high)
         w = np.clip(ratio, low, high)
-        clipped, term, slope = w != ratio, -w * a * np.where(valid, logp, 0.0), -w * a
+        clipped, term, slope = w != ratio, -w * a * logp, -w * a
     else:
         first = np.where(a < 0, np.minimum(ratio, np.inf if delta is None else delta), ratio)
         second = np.clip(ratio, 1 - eps_low, 1 + eps_high)

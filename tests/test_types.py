@@ -1,0 +1,142 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from contract.scripted import ScriptedWorld, barren, equal, pool_of
+from hypothesis import given
+from hypothesis import strategies as st
+
+from workbench.catalog import make
+from workbench.pipeline import Pipeline, run
+from workbench.types import Advantage, Budget, Draft, Plan, Pool, Ragged, Rollouts
+
+rows = st.lists(st.lists(st.integers(-9, 9), max_size=5), max_size=8)
+
+
+@given(rows)
+def test_ragged_keeps_its_rows(table: list) -> None:
+    column = Ragged.of(table, np.int64)
+    assert [r.tolist() for r in column.rows()] == table
+    assert column.n_rows == len(table)
+    assert column.lengths.tolist() == [len(r) for r in table]
+
+
+@given(rows, st.randoms(use_true_random=False))
+def test_taking_rows_of_a_ragged_column(table: list, random: object) -> None:
+    column = Ragged.of(table, np.int64)
+    index = [random.randrange(len(table)) for _ in range(3)] if table else []
+    assert [r.tolist() for r in column.take(np.array(index, np.int64)).rows()] == [table[i] for i in index]
+    mask = np.array([len(r) % 2 == 0 for r in table], bool)
+    assert [r.tolist() for r in column.take(mask).rows()] == [r for r in table if len(r) % 2 == 0]
+
+
+@given(rows, rows)
+def test_joining_ragged_columns(one: list, two: list) -> None:
+    both = Ragged.concat([Ragged.of(one, np.int64), Ragged.of(two, np.int64)])
+    assert [r.tolist() for r in both.rows()] == one + two
+
+
+def test_the_mean_of_an_empty_row_is_null() -> None:
+    assert np.array_equal(Ragged.of([[1, 2], [], [4]], float).mean(), [1.5, np.nan, 4.0], equal_nan=True)
+    assert Ragged.of([], float).mean().shape == (0,)
+
+
+def test_pool_ids_are_unique_and_columns_fit() -> None:
+    pool = pool_of(3)
+    with pytest.raises(ValueError, match=r"\['p1'\] appear more than once"):
+        pool.take(np.array([0, 1, 1]))
+    with pytest.raises(ValueError, match="pool has 3 ids but 2 in column 'text'"):
+        Pool(pool.ids, pool.text[:2], pool.answer, pool.prefix, pool.stratum)
+    assert pool.take(np.array([2, 0])).ids.tolist() == ["p2", "p0"]
+    assert repr(pool_of(4)) == "Pool(4 prompts: a 2, b 2)"
+
+
+def test_a_budget_gives_every_prompt_a_rollout() -> None:
+    with pytest.raises(ValueError, match="4 prompts and 3 rollouts"):
+        Budget(prompts=4, rollouts=3)
+    with pytest.raises(ValueError, match="0 prompts"):
+        Budget(prompts=0, rollouts=3)
+
+
+def test_plans_check_their_columns() -> None:
+    with pytest.raises(ValueError, match="plan has 2 prompts but 1 in column 'n'"):
+        Plan([0, 1], [3])
+    with pytest.raises(ValueError, match="cannot ask for -1 rollouts"):
+        Plan([0], [-1])
+
+
+def test_joined_plans_miss_no_reason() -> None:
+    both = Plan.concat([Plan([0], [2], why={"p": np.array([0.5])}), Plan([1, 2], [1, 1])])
+    assert both.n_rollouts == 4
+    assert np.array_equal(both.why["p"], [0.5, np.nan, np.nan], equal_nan=True)
+    assert next(a.why["p"] for a in both.asks()) == 0.5
+
+
+def test_rollout_ids_name_step_prompt_and_ordinal() -> None:
+    plan = Plan([1, 0, 1], [2, 1, 1], ordinal=np.array([0, 4, 2]), step=7)
+    got = Rollouts.asked(plan, pool_of(2), version=3)
+    assert got.id.tolist() == ["7:p1:0", "7:p1:1", "7:p0:4", "7:p1:2"]
+    assert got.ask.tolist() == [0, 0, 1, 2]
+    assert got.version.tolist() == [3, 3, 3, 3]
+    probe = Plan([0], [1], purpose=np.array(["probe"], dtype=object), step=7)
+    assert Rollouts.asked(probe, pool_of(2)).id.tolist() == ["probe-7:p0:0"]
+    assert len(Rollouts.asked(Plan([], []), pool_of(2))) == 0
+
+
+def sampled(n: list[int]) -> Rollouts:
+    return ScriptedWorld(len(n)).sample(Plan(np.arange(len(n)), n, step=1))
+
+
+@given(st.lists(st.integers(0, 4), min_size=1, max_size=5), st.randoms(use_true_random=False))
+def test_taking_and_joining_rollouts_keeps_every_column(n: list[int], random: object) -> None:
+    rollouts = sampled(n)
+    cut = random.randrange(len(rollouts) + 1)
+    index = np.arange(len(rollouts))
+    parts = [rollouts.take(index[:cut]), rollouts.take(index[cut:])]
+    joined = Rollouts.concat(parts)
+    assert equal(
+        vars(joined.take(index)) | {"rewards": dict(joined.rewards), "extra": {}},
+        vars(rollouts) | {"rewards": dict(rollouts.rewards), "extra": {}},
+    )
+
+
+def test_columns_must_fit() -> None:
+    with pytest.raises(ValueError, match="2 rollouts but 1 in column 'reward'"):
+        sampled([2]).with_(reward=np.zeros(1))
+    with pytest.raises(ValueError, match="2 rollouts but 3 in column 'logp'"):
+        sampled([2]).with_(logp=Ragged.of([[0.0]] * 3, float))
+
+
+def test_only_scored_training_rollouts_of_the_plain_prompt_are_evidence() -> None:
+    rollouts = sampled([5]).with_(
+        correct=np.array([1, np.nan, 1, 0, 1.0]),
+        context=np.array(["", "", "hint", "", ""], dtype=object),
+        purpose=np.array(["train", "train", "train", "train", "probe"], dtype=object),
+    )
+    assert rollouts.plain.tolist() == [True, False, False, True, False]
+
+
+def test_an_advantage_starts_without_nulls_and_probes() -> None:
+    rollouts = sampled([3]).with_(
+        reward=np.array([1, np.nan, 1.0]), purpose=np.array(["train", "train", "probe"], dtype=object)
+    )
+    start = Advantage.start(rollouts)
+    assert start.keep.tolist() == [True, False, False]
+    assert start.reason.tolist() == ["", "null_reward", "purpose"]
+    dropped = start.drop(np.array([True, True, True]), "late")
+    assert dropped.reason.tolist() == ["late", "null_reward", "purpose"]
+    assert start.keep.tolist() == [True, False, False]
+
+
+def test_candidates_are_what_is_free_and_not_taken() -> None:
+    draft = Draft(1, Budget(2, 4), np.array([True, False, True, True]), np.array([2]))
+    assert draft.candidates().tolist() == [0, 3]
+
+
+def test_evidence_by_prompt() -> None:
+    _, step = next(run(Pipeline(make("grpo")), ScriptedWorld(5), Budget(5, 20), steps=1))
+    prompts, solved, tried = step.evidence(5)
+    assert 1 not in prompts
+    assert ((solved >= 0) & (solved <= tried)).all()
+    assert tried.sum() == np.isfinite(step.rollouts.correct).sum()
+    assert [len(x) for x in barren(step).evidence(5)] == [0, 0, 0]
