@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from workbench.stages import World
+from workbench.tasks.verifiers import near
 from workbench.types import Advantage, Plan, Ragged, Text
 from workbench.worlds.sim import PARTS, SimWorld, ordinals, uniforms
 from workbench.worlds.sim_fit import FITTED, RECORDED, Curves, fit, lengths, simulate, starts
@@ -63,6 +64,7 @@ def test_rewards_are_in_range_and_the_sum_of_their_parts(seed, p_fail, cap):
     assert np.isin(ok.correct, [0.0, 1.0]).all()
     np.testing.assert_allclose(ok.reward, sum(w * ok.rewards[part] for part, w in PARTS.items()))
     assert ((ok.correct == 1) == (ok.reward > 1 - 1e-12)).all()
+    assert ((ok.rewards["format"] == 0) == np.array([a is None for a in ok.answer])).all()
     assert (got.length <= (min(cap, 8) if cap else 8)).all() and (got.length >= 1).all()
 
 
@@ -71,7 +73,9 @@ def test_a_right_answer_says_the_answer_and_a_wrong_one_does_not():
     got = world.sample(plan(range(60)))
     said = got.answer == world.pool.answer[got.prompt]
     np.testing.assert_array_equal(said, got.correct == 1)
-    assert (got.answer[got.rewards["format"] == 0] == None).all()  # noqa: E711 - elementwise
+    value = np.array([np.nan if a is None else float(a) for a in got.answer])
+    target = world.pool.answer[got.prompt].astype(float)
+    np.testing.assert_allclose(got.rewards["closeness"], near(value, target))  # as the tasks judge the text
 
 
 @settings(deadline=None, max_examples=20)

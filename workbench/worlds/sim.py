@@ -50,7 +50,7 @@ class Dynamics:
     GRPO on the five-task mix, AdamW 1e-5, gradient clipped to norm 1 at every step, 16 prompts x 8 rollouts of at
     most 8 tokens, 89 steps, 2026-11-27 (`sim_fit.RECORDED`). Since the recorded gradient was clipped at every step,
     a step has length rate whatever the gradient's norm.
-    Its rewards were binary, so closeness and format (of wrong answers) are set, not fitted.
+    Its rewards were binary, so reach and format_gap (of wrong answers) are set, not fitted.
     """
 
     families: tuple[Family, ...] = ()
@@ -74,9 +74,9 @@ class Dynamics:
     """Standard deviation of log tokens."""
     wrong_longer: float = 0.2
     """Added to log tokens of a wrong answer."""
-    closeness_scale: float = 2.0
-    """A wrong answer of quality q < 0 has closeness exp(q / closeness_scale)."""
-    format_gap: float = 4.0
+    reach: float = 2.0
+    """A wrong answer of quality q < 0 is off by -q / reach times the scale at which the tasks' closeness ends."""
+    format_gap: float = 10.0
     """Quality at or below -format_gap holds no answer at all."""
 
 
@@ -228,14 +228,19 @@ class SimWorld:
         unfinished = (natural > cap) & (cap < self.max_tokens)  # the world's own limit leaves room for the answer
         correct = ((quality > 0) & ~unfinished).astype(float)
         readable = ((quality > -d.format_gap) & ~unfinished).astype(float)
-        closeness = np.where(correct > 0, 1.0, readable * np.exp(np.minimum(quality, 0) / d.closeness_scale))
+        target = prompts.target[row]
+        scale = 1 + target / 10  # off by this much, closeness is 0 (workbench.tasks.verifiers.near)
+        off = np.where(correct > 0, 0, 1 + np.floor(np.maximum(-quality, 0) / d.reach * scale)).astype(np.int64)
+        closeness = readable * np.maximum(0.0, 1 - off / scale)
         parts = {"format": readable, "closeness": closeness, "exactness": correct}
-        text, answer = self._write(keys, prompts.target[row], correct, readable, closeness)
+        said = target + np.where(keys & np.uint64(1) == 0, off, -off)
+        answer = np.where(readable > 0, said.astype(str).astype(object), None)  # type: ignore[call-overload]
+        text = np.array([" the" if a is None else f" {a}" for a in answer], dtype=object)
         failed = uniforms(keys, 3) < self.p_fail
         rewards = {name: np.where(failed, np.nan, part) for name, part in parts.items()}
         return asked.with_(
             text=text,
-            answer=np.where(failed, None, answer),
+            answer=np.where(failed, np.array(None, dtype=object), answer),
             reward=sum(weight * rewards[name] for name, weight in PARTS.items()),
             correct=np.where(failed, np.nan, correct),
             rewards=rewards,
@@ -243,17 +248,6 @@ class SimWorld:
             finish=np.where(natural > cap, "length", "stop").astype(object),
             failure=np.where(failed, "verifier", "").astype(object),
         )
-
-    @staticmethod
-    def _write(keys, target, correct, readable, closeness) -> tuple[np.ndarray, np.ndarray]:
-        """(text, answer) of each rollout: the target, a number beside it the nearer the closer, or none."""
-        off = np.maximum(1, np.rint(20 * (1 - closeness))).astype(np.int64)
-        off = np.where(keys & np.uint64(1) == 0, off, -off)
-        said = np.where(correct > 0, target, target + off).tolist()
-        ok = (readable > 0).tolist()
-        text = np.array([f" {x}" if r else " the" for x, r in zip(said, ok, strict=True)], dtype=object)
-        answer = np.array([str(x) if r else None for x, r in zip(said, ok, strict=True)], dtype=object)
-        return text, answer
 
     def score(self, rollouts: Rollouts, needs: frozenset[str]) -> Rollouts:
         """Add extra["embedding"] (R, d) float32, the prompt's, where it is needed."""

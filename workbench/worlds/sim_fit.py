@@ -94,7 +94,8 @@ def simulate(dynamics: Dynamics, steps: int, eval_step: np.ndarray, seed: int = 
         if step in eval_step:
             rate = world.pass_rate(evaluation=True)
             rates.append([rate[i::s].mean() for i in range(s)])
-    return Curves(*np.array(rows).T, np.array(rates))
+    reward, live, length = np.array(rows).T
+    return Curves(reward, live, length, np.array(rates))
 
 
 def starts(rate: np.ndarray, live: float) -> tuple[np.ndarray, float]:
