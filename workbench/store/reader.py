@@ -35,7 +35,7 @@ class Store:
         self._local = threading.local()
         self._con = duckdb.connect(config={"threads": threads, "autoinstall_known_extensions": False,
                                            "autoload_known_extensions": False, "temp_directory": ""})  # fmt: skip
-        self._con.execute("SET enable_progress_bar = false")
+        self._con.execute("SET enable_progress_bar = false; SET python_enable_replacements = false")
         self._con.execute(f"SET allowed_directories = [{quoted(str(folder) + '/')}]")
         self._con.execute("SET enable_external_access = false; SET lock_configuration = true")
         self._con.execute(f"CREATE SCHEMA tail; USE tail; {TABLES_SQL} USE main;")
@@ -156,7 +156,7 @@ class Store:
             statement = _one_reading(cursor.extract_statements(query))
             cursor.execute("BEGIN TRANSACTION READ ONLY")
             try:
-                return _plain(cursor.execute(statement, params).to_arrow_table())
+                return _plain(cursor.sql(statement, params=params).to_arrow_table())
             finally:
                 cursor.execute("ROLLBACK")
         except duckdb.PermissionException as error:

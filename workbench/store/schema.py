@@ -32,7 +32,7 @@ def tables() -> Mapping[str, pa.Schema]:
     with duckdb.connect() as con:
         con.execute(TABLES_SQL)
         for name in re.findall(r"^CREATE TABLE (\w+)", SCHEMA_SQL, re.M):
-            schema = con.execute(f"SELECT * FROM {name} LIMIT 0").to_arrow_table().schema
+            schema = con.table(name).limit(0).to_arrow_table().schema
             plain = [pa.field(f.name, f.type.storage_type if isinstance(f.type, pa.BaseExtensionType) else f.type)
                      for f in schema]  # fmt: skip
             found[name] = pa.schema(plain)

@@ -181,6 +181,18 @@ def fate_table(step: int, rollouts: Rollouts, seen: Origins, pool: Pool, row, fa
     return {"fates": columns}
 
 
+def evaluation_tables(step: int, rollouts: Rollouts, seen: Origins, pool: Pool) -> Tables:
+    """An evaluation: rows counted down from -1; like all that is not made for training, it is dropped by its purpose."""
+    row = -1 - np.arange(len(rollouts))
+    failed = rollouts.failure != ""
+    fate = np.where(failed, "failed", "dropped").astype(object)
+    reason = np.where(failed, rollouts.failure, "purpose").astype(object)
+    return {
+        **rollout_tables(step, rollouts, seen, pool, row),
+        **fate_table(step, rollouts, seen, pool, row, fate, reason),
+    }
+
+
 def event_table(events: Sequence[tuple[Event, str]], step: int, time: datetime) -> Tables:
     """Events with the source of each."""
     if not events:
