@@ -33,7 +33,11 @@ from workbench.views.text import one_line
 LABELS = 400
 """Prompts whose texts go to the browser for hovering; a larger pool is shown by rank only."""
 
+AHEAD = -1.0
+"""Value of cells whose step has not come yet; they are not drawn, unlike prompts of which nothing is known."""
+
 VALUE = """
+if (value < 0) { return "not there yet" }
 if (value === undefined || isNaN(value)) { return "not known yet" }
 return (100 * value).toFixed(0) + " %"
 """
@@ -55,7 +59,7 @@ class HeatMap:
         self._drawn: tuple | None = None
         self._columns = 0
         p = canvas(height, steps, "prompt", tall=(0, 1))
-        mapper = LinearColorMapper(Viridis256, low=0, high=1, nan_color=theme.UNKNOWN)
+        mapper = LinearColorMapper(Viridis256, low=0, high=1, nan_color=theme.UNKNOWN, low_color="#0000")
         image = p.image("image", "x", "y", "dw", "dh", source=self.source, color_mapper=mapper)
         bar = ColorBar(
             color_mapper=mapper, width=10, padding=4, label_standoff=6, bar_line_color=None,
@@ -110,7 +114,7 @@ class HeatMap:
         while room < heat.n_columns:
             room *= 2
         room = min(room, heat.limit)
-        image = np.full((max(len(block), 1), room), np.nan, np.float32)
+        image = np.full((max(len(block), 1), room), AHEAD, np.float32)
         image[: len(block), : block.shape[1]] = block
         self.source.data = {
             "image": [image], "x": [0.5], "y": [0], "dw": [room * heat.width], "dh": [max(len(block), 1) * k],

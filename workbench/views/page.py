@@ -55,12 +55,12 @@ class LivePage:
         self.pinned = run is not None
         self.refresh_ms = 0.0
         self._seen: tuple = ()
+        self._drawing = False
         self._first: tuple[str, int] | None = None
         self._group_step = 0
         self._build()
-        self.chosen.param.watch(
-            lambda _: self.update(force=True), ["run", "belief", "order", "prompt", "group", "place"]
-        )
+        watched = [name for name in self.chosen.param if name != "name"]
+        self.chosen.param.watch(lambda *_: self.update(force=True), watched)
 
     def _build(self) -> None:
         self.steps = steps_range()
@@ -75,7 +75,13 @@ class LivePage:
         names = ("curves", "budget", "spent", "seconds", "heat", "prompt", "about", "group", "line", "notes")
         self.text = {name: pane() for name in names}
         self.picker = pmui.Select(
-            options=[], width=330, size="small", margin=(6, 16), color="light", description="Run shown"
+            options=[],
+            size="small",
+            margin=(6, 12),
+            color="light",
+            sizing_mode="stretch_width",
+            min_width=90,
+            max_width=330,
         )
         self.beliefs = pmui.Select(
             label="Chance of solving according to", options=[], width=240, size="small", margin=(4, 12, 0, 0)
@@ -97,7 +103,7 @@ class LivePage:
         )
         self.next = pmui.Button(label="Next group", icon="navigate_next", on_click=lambda _: self._next(), **small)
         self.picker.param.watch(self._picked, "value")
-        self.beliefs.param.watch(lambda e: setattr(self.chosen, "belief", e.new or ""), "value")
+        self.beliefs.param.watch(self._believed, "value")
         tools = pn.FlexBox(self.beliefs, self.order, margin=(4, 0, 2, 0))
         groups = pn.FlexBox(self.which, self.next, margin=0)
         self.body = pn.Column(
@@ -116,9 +122,8 @@ class LivePage:
         )  # fmt: skip
         self.empty = card(12, pane(cards.empty("Looking for runs …")))
         self.shell = pn.Column(
-            self.message, self.empty, self.body, stylesheets=[theme.SHELL], sizing_mode="stretch_width", margin=0
+            self.message, self.empty, stylesheets=[theme.SHELL], sizing_mode="stretch_width", margin=0
         )
-        self.body.visible = False
 
     # what the reader does
 
@@ -128,6 +133,10 @@ class LivePage:
             self.chosen.param.update(run=event.new, prompt="", belief="", place=0)
             if pn.state.location is not None:
                 pn.state.location.update_query(run=event.new)
+
+    def _believed(self, event) -> None:
+        if not self._drawing:
+            self.chosen.belief = event.new or ""
 
     def _choose_row(self, row: int) -> None:
         if (data := self._data()) is not None:
@@ -174,13 +183,17 @@ class LivePage:
         self.refresh_ms = 1e3 * (time.perf_counter() - began)
 
     def _nothing_yet(self) -> None:
-        self.body.visible, self.empty.visible = False, True
+        self._main(self.empty)
         where = cards.html(self.source.url)
         self.empty[0].object = cards.empty(
             "No run yet",
             "Start one with <code>workbench demo</code>, or <code>workbench run experiment.toml</code>.",
             f"This page watches the store <code>{where}</code> and shows the run as soon as its first step is recorded.",
         )
+
+    def _main(self, shown: pn.viewable.Viewable) -> None:
+        if self.shell[1] is not shown:
+            self.shell[1] = shown
 
     def _offer_runs(self) -> None:
         runs = self.source.runs
@@ -192,24 +205,25 @@ class LivePage:
             self.chosen.param.update(run=runs[0]["run"], prompt="", belief="", place=0)
         if self.chosen.run not in options.values():
             options = {f"{self.chosen.run}  (not found)": self.chosen.run, **options}
-        if options != self.picker.options:
-            with pn.io.hold():
-                self.picker.options = options
-        if self.picker.value != self.chosen.run:
-            self.picker.value = self.chosen.run
+        if options != self.picker.options or self.picker.value != self.chosen.run:
+            self.picker.param.update(options=options, value=self.chosen.run)
 
     def update(self, force: bool = False) -> None:
         """Hand what is new to the views; with force, all of it."""
         data = self._data()
-        if data is None or not self.source.runs:
+        if data is None or not self.source.runs or self._drawing:
             return
         data.refresh()
         stamp = (data.run, data.step, data.facts.status, len(data.evaluation.step), data.warnings)
         if stamp == self._seen and not force:
             return
-        with pn.io.hold():
-            self.body.visible, self.empty.visible = True, False
-            self._draw(data)
+        self._drawing = True
+        try:
+            with pn.io.hold():
+                self._draw(data)
+                self._main(self.body)
+        finally:
+            self._drawing = False
         self._seen = stamp
 
     def _draw(self, data: RunData) -> None:

@@ -154,7 +154,7 @@ def stairs(history: History, last_step: int) -> dict[str, np.ndarray]:
     Bokeh's own step glyphs are not used: its stepped area never returns from an empty column (3.9.2)."""
     step = np.asarray(history.step, float)
     if not len(step):
-        return {k: step for k in ("step", "mean", "low", "high")}
+        return dict.fromkeys(("step", "mean", "low", "high"), step)
     until = np.append(step[1:], max(last_step, step[-1]))
     corners = {k: np.repeat(np.asarray(getattr(history, k), float), 2) for k in ("mean", "low", "high")}
     return {"step": np.stack([step, until], axis=1).ravel(), **corners}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import socket
+import time
 import webbrowser
 from typing import Any
 
@@ -38,6 +39,17 @@ def free_port(port: int = 0, tries: int = 50) -> int:
     raise OSError(f"no free port among {port} to {port + tries - 1} on {HOST}; name another with port=")
 
 
+def _wait_for(port: int, seconds: float = 20) -> None:
+    """Until the server's thread listens: an address handed out must answer."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        with socket.socket() as s:
+            if s.connect_ex((HOST, port)) == 0:
+                return
+        time.sleep(0.02)
+    raise OSError(f"the dashboard's server did not listen on {HOST}:{port} within {seconds} s")
+
+
 def serve(
     store_url: str, run: str | None = None, port: int = 0, open: bool = True, threaded: bool = True
 ) -> tuple[Any, str]:
@@ -61,7 +73,9 @@ def serve(
         verbose=False,
         admin=False,
     )
-    if not threaded:
+    if threaded:
+        _wait_for(port)
+    else:
         server.start()
     if open:
         if threaded:

@@ -1,0 +1,163 @@
+"""The served page in headless Chromium: empty, mid-run, finished; nothing from elsewhere, no error, clicks work."""
+
+import shutil
+import threading
+
+import numpy as np
+import pytest
+
+CHROMIUM = shutil.which("chromium")
+FLAGS = [
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.skipif(CHROMIUM is None, reason="no `chromium` on the path; .ci/run installs Debian's"),
+]
+playwright = pytest.importorskip("playwright.sync_api", reason="playwright drives the browser")
+
+HEAT = """() => {
+  for (const v of Bokeh.index.roots) {
+    const found = [...v.model.references()].find(m => m.type === "Figure" && m.right.some(r => r.type === "ColorBar"))
+    if (found) {
+      const view = Bokeh.index.find_one_by_id(found.id)
+      const frame = view.frame.bbox, box = view.el.getBoundingClientRect()
+      view.el.scrollIntoView({block: "center"})
+      const now = view.el.getBoundingClientRect()
+      return {x: now.x + frame.left, y: now.y + frame.top, w: frame.width, h: frame.height}
+    }
+  }
+}"""
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with playwright.sync_playwright() as p:
+        b = p.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        yield b
+        b.close()
+
+
+@pytest.fixture
+def opened(browser):
+    """Open the page of a store; afterwards nothing foreign was asked for and nothing was complained about."""
+    from workbench.views import serve
+
+    servers, context = [], browser.new_context(viewport={"width": 1300, "height": 1000})
+    page = context.new_page()
+    foreign, complaints = [], []
+    page.on("request", lambda r: foreign.append(r.url) if _foreign(r.url) else None)
+    page.on("console", lambda m: complaints.append(m.text) if m.type == "error" else None)
+    page.on("pageerror", lambda e: complaints.append(str(e)))
+
+    def open_(store, **options):
+        server, url = serve(store, open=False, **options)
+        servers.append(server)
+        assert url.startswith("http://127.0.0.1:")
+        page.goto(url)
+        return page
+
+    yield open_
+    context.close()
+    for server in servers:
+        server.stop()
+        server.join(10)
+    assert foreign == []
+    assert complaints == []
+
+
+def _foreign(url):
+    return not url.startswith(("http://127.0.0.1:", "ws://127.0.0.1:", "data:", "blob:"))
+
+
+def says(page, *texts):
+    for text in texts:
+        page.get_by_text(text, exact=False).first.wait_for(timeout=30_000)
+
+
+def test_empty_then_a_run_appears_and_moves_and_ends(opened, recording):
+    page = opened(recording.store)
+    says(page, "No run yet", "workbench demo")
+    rec = recording().go(2)
+    says(page, "Evaluation solved", "of 12", "running", "Where the budget went", "select", "Completions")
+    page.locator(".value", has_text="2 of 12").wait_for(timeout=20_000)
+    rec.go(4)
+    page.locator(".value", has_text="6 of 12").wait_for(timeout=20_000)
+    rec.writer.close("finished")
+    page.locator(".badge", has_text="finished").wait_for(timeout=20_000)
+
+
+def test_a_click_on_the_heat_map_chooses_the_prompt(opened, recording):
+    recording().go(3)
+    page = opened(recording.store)
+    says(page, "Difficulty of prompts", "rollouts in")
+    page.wait_for_timeout(500)
+    seen = set()
+    for share in (0.1, 0.5, 0.9):
+        frame = page.evaluate(HEAT)
+        page.mouse.click(frame["x"] + 0.3 * frame["w"], frame["y"] + share * frame["h"])
+        page.wait_for_function("(n) => (location.search.match(/prompt=/) ? 1 : 0) >= n", arg=1, timeout=10_000)
+        page.wait_for_timeout(800)
+        seen.add(page.url)
+    assert len(seen) == 3
+    page.reload()
+    says(page, "rollouts in")
+    assert page.url in seen
+
+
+def test_hostile_completions_stay_text(opened, recording):
+    recording(hostile=True).go(1)
+    page = opened(recording.store)
+    says(page, "Completions", "show all 200,000 characters", "window.hit=1")
+    assert page.evaluate("window.hit") is None
+    page.get_by_text("show all 200,000 characters").first.click()
+    body = page.locator(".body", has_text="A" * 1000).first
+    body.wait_for(timeout=20_000)
+    assert len(body.text_content()) == 200_000
+    assert page.locator("img[src='x']").count() == 0
+    assert page.locator("svg[onload]").count() == 0
+    assert page.evaluate("window.hit") is None
+
+
+def test_narrow_and_dark(opened, recording):
+    recording().go(2)
+    page = opened(recording.store)
+    says(page, "Difficulty of prompts")
+    page.set_viewport_size({"width": 480, "height": 900})
+    page.wait_for_timeout(500)
+    assert page.evaluate("document.documentElement.scrollWidth") <= 480
+    page.locator("header button").last.click()
+    page.wait_for_timeout(500)
+    assert page.locator(".mui-dark").count() > 0
+
+
+def test_two_viewers_share_the_questions(opened, recording):
+    from workbench.views.data import Source
+
+    rec = recording().go(2)
+    page = opened(recording.store)
+    says(page, "Evaluation solved")
+    source = Source.of(recording.store)
+    asked, lock, ask = [], threading.Lock(), source.ask
+
+    def counted(question, **params):
+        with lock:
+            asked.append(question)
+        return ask(question, **params)
+
+    source.ask = counted
+    other = page.context.new_page()
+    other.goto(page.url)
+    says(other, "Evaluation solved")
+    rec.go(1)
+    other.locator(".value", has_text="3 of 12").wait_for(timeout=20_000)
+    page.locator(".value", has_text="3 of 12").wait_for(timeout=20_000)
+    assert np.sum([q == "reward_by_step" for q in asked]) == 1

@@ -1,0 +1,238 @@
+"""What the views read from a recorded run, and what they draw of it."""
+
+import numpy as np
+import pytest
+
+from workbench.methods.dapo_dynamic_sampling import DapoDynamicSampling
+from workbench.methods.grpo import Grpo
+from workbench.pipeline import Pipeline
+from workbench.views import cards
+from workbench.views.completions import row
+from workbench.views.data import Source, kind_of
+from workbench.views.heatmap import AHEAD, HeatMap
+from workbench.views.page import LivePage
+from workbench.views.plots import CurvesPlot, StackPlot, follow, steps_range
+from workbench.views.state import OBSERVED
+from workbench.views.tables import Curves, Note
+from workbench.views.theme import BUDGET, SECONDS
+
+
+def read(store, run):
+    source = Source(store)
+    source.refresh(0)
+    data = source.run(run)
+    data.refresh()
+    return source, data
+
+
+def test_a_run_is_read_step_by_step(recording):
+    rec = recording().go(2)
+    source, data = read(recording.store, rec.run)
+    assert data.curves.step.tolist() == [1, 2]
+    assert data.facts.status == "running"
+    assert data.facts.target == 12
+    assert data.facts.pipeline == "grpo + mopps"
+    assert data.facts.who["select"] == ["mopps"]
+    rec.go(4)
+    source.refresh(0)
+    assert data.refresh()
+    assert not data.refresh()
+    assert data.curves.step.tolist() == [1, 2, 3, 4, 5, 6]
+    assert data.evaluation.step.tolist() == [0, 6]
+    assert data.budget.step.tolist() == [1, 2, 3, 4, 5, 6]
+    assert sum(data.budget.totals().values()) == 6 * 64
+    assert data.asked.sum() == 6 * 64
+    assert set(data.seconds.amount) >= {"decide", "generate", "update"}
+    fresh = read(recording.store, rec.run)[1]
+    for name in Curves._fields:
+        np.testing.assert_array_equal(getattr(fresh.curves, name), getattr(data.curves, name))
+
+
+def test_beliefs_equal_what_the_method_revealed(recording):
+    rec = recording().go(5)
+    _, data = read(recording.store, rec.run)
+    assert data.beliefs == ["mopps", OBSERVED]
+    heat = data.heat("mopps")
+    told = rec.pipeline.reveal(rec.states)["mopps"]["mean"]
+    np.testing.assert_allclose(heat.latest, told, atol=0.0101)  # the recorder's tolerance
+    assert heat.n_columns == 5
+
+
+def test_a_pipeline_without_beliefs_shows_what_was_observed(recording):
+    rec = recording(Pipeline(Grpo())).go(2)
+    _, data = read(recording.store, rec.run)
+    assert data.beliefs == [OBSERVED]
+    known = np.isfinite(data.heat(OBSERVED).latest)
+    assert known.sum() == 16
+    prompt = str(data.prompts.id[np.flatnonzero(known)[0]])
+    history = data.history(prompt, OBSERVED)
+    assert history.asked.tolist() == [8]
+    assert history.mean.tolist() == (history.solved / 8).tolist()
+
+
+def test_the_group_shown_first_is_a_mixed_one(recording):
+    rec = recording().go(3)
+    _, data = read(recording.store, rec.run)
+    group = data.group(0)
+    right = sum(c.correct for c in group.rows)
+    assert (group.step, group.of, len(group.rows)) == (3, 8, 8)
+    assert 0 < right < 8
+    assert set(group.rows[0].parts) == {"format", "closeness", "exactness"}
+    own = data.group(prompt=group.prompt)
+    assert [c.id for c in own.rows] == [c.id for c in group.rows]
+
+
+def test_budget_kinds():
+    assert kind_of("trained", "", "mixed") == "trained, with signal"
+    assert kind_of("trained", "zero_advantage", "all solved") == "zero advantage, all solved"
+    assert kind_of("trained", "zero_advantage", "none solved") == "zero advantage, none solved"
+    assert kind_of("trained", "zero_advantage", "mixed") == "zero advantage, equal rewards"
+    assert kind_of("dropped", "settled", "all solved") == "dropped"
+    assert {kind_of(f, "", "mixed") for f in ("dropped", "pruned", "discarded", "carried", "failed")} <= set(BUDGET)
+
+
+def test_dropped_rollouts_keep_their_reason(recording):
+    rec = recording(Pipeline(Grpo(), DapoDynamicSampling())).go(4)
+    _, data = read(recording.store, rec.run)
+    dropped = data.budget.totals().get("dropped", 0)
+    assert dropped == sum(n for (kind, _), n in data.reasons.items() if kind == "dropped") > 0
+    assert "dropped" in cards.totals(data.budget, BUDGET, "rollouts", data.reasons)
+
+
+def test_curves_are_appended_not_sent_again(recording):
+    rec = recording().go(3)
+    source, data = read(recording.store, rec.run)
+    plot = CurvesPlot(steps_range())
+    plot.update(data.curves, data.evaluation)
+    before = plot.train.data
+    rec.go(1)
+    source.refresh(0)
+    data.refresh()
+    plot.update(data.curves, data.evaluation)
+    assert plot.train.data is before
+    assert list(plot.train.data["step"]) == [1, 2, 3, 4]
+
+
+def test_heat_map_is_patched_by_column(recording):
+    rec = recording().go(3)
+    source, data = read(recording.store, rec.run)
+    chosen = []
+    view = HeatMap(steps_range(), chosen.append)
+    view.update(data.heat("mopps"), data.prompts, "difficulty", "k", data.asked)
+    image = view.source.data["image"][0]
+    assert image.shape == (40, 16)
+    assert (image[:, 3:] == AHEAD).all()
+    order = view.order
+    rec.go(2)
+    source.refresh(0)
+    data.refresh()
+    view.update(data.heat("mopps"), data.prompts, "difficulty", "k", data.asked)
+    assert view.source.data["image"][0] is image
+    assert view.order is order
+    np.testing.assert_array_equal(image[:, :5], data.heat("mopps").values[order, :5])
+    view.select(int(order[7]))
+    assert view.mark.location == 7.5
+    assert view.neighbour(int(order[7]), 1) == order[8]
+    assert view.neighbour(int(order[39]), 1) == order[39]
+
+
+def test_heat_map_grows_and_changes_its_order(recording):
+    rec = recording().go(17)
+    _, data = read(recording.store, rec.run)
+    view = HeatMap(steps_range(), print)
+    view.update(data.heat("mopps"), data.prompts, "difficulty", "k", data.asked)
+    assert view.source.data["image"][0].shape == (40, 32)
+    view.update(data.heat("mopps"), data.prompts, "stratum", "k", data.asked)
+    names = data.prompts.stratum[view.order]
+    assert len(np.flatnonzero(names[1:] != names[:-1])) == len(np.unique(names)) - 1
+
+
+def test_bars_of_fates_and_seconds(recording):
+    rec = recording().go(3)
+    _, data = read(recording.store, rec.run)
+    for stack, colors in ((data.budget, BUDGET), (data.seconds, SECONDS)):
+        plot = StackPlot(steps_range(), colors, "amount", "x")
+        plot.update(stack)
+        drawn = sum(np.sum(plot.source.data[k]) for k in colors)
+        assert drawn == pytest.approx(sum(stack.totals().values()))
+
+
+def test_following_stops_where_the_reader_zooms():
+    steps = steps_range()
+    follow(steps, 40)
+    assert (steps.start, steps.end) == (0, 40.5)
+    steps.update(start=10, end=20)
+    follow(steps, 41)
+    assert (steps.start, steps.end, steps.reset_end) == (10, 20, 41.5)
+
+
+def test_hostile_text_stays_text(recording):
+    rec = recording(hostile=True).go(1)
+    _, data = read(recording.store, rec.run)
+    for place in range(8):
+        group = data.group(place)
+        for c in map(row, group.rows):
+            assert len(c["text"]) <= 280
+        assert "<script" not in cards.group_line(group)
+        assert "<script" not in cards.prompt(data.history(group.prompt, "mopps"), "mopps")
+    long = next(c for c in group.rows if c.characters == 200_000)
+    assert row(long)["more"] == "show all 200,000 characters"
+    assert data.text(1, long.id) == ("A" * 200_000, 200_000)
+
+
+def test_names_and_messages_are_escaped():
+    bad = "<img src=x onerror=hit()>"
+    assert "<img" not in cards.notes([Note(1, "warning", bad, bad, 1)])
+    assert "<img" not in cards.error(bad, bad, bad)
+    assert "<img" not in cards.key("#000", bad, bad)
+
+
+def test_notes_of_one_kind_are_one_line():
+    rows = [Note(s, "warning", "verifier", f"message {s}", 1) for s in (9, 8, 7)]
+    text = cards.notes(rows)
+    assert "message 9" in text
+    assert "message 8" not in text
+    assert "×3" in text
+
+
+def test_page_says_what_to_do_when_there_is_no_store(tmp_path):
+    page = LivePage(str(tmp_path / "nothing"))
+    page.tick()
+    assert "workbench demo" in page.shell[1][0].object
+    assert not page.message.visible
+
+
+def test_page_follows_the_newest_run_until_one_is_picked(recording):
+    first = recording().go(1)
+    page = LivePage(recording.store)
+    page.tick()
+    assert page.chosen.run == first.run
+    second = recording().go(1)
+    page.source.refresh(0)
+    page.tick()
+    assert page.chosen.run == second.run
+    page.picker.value = first.run
+    page.tick()
+    assert page.chosen.run == first.run
+
+
+def test_page_shows_an_error_and_recovers(recording, monkeypatch):
+    rec = recording().go(1)
+    page = LivePage(recording.store)
+    page.tick()
+    monkeypatch.setattr(page.source, "refresh", lambda: 1 / 0)
+    page.tick()
+    assert page.message.visible
+    assert "division by zero" in page.message.object
+    monkeypatch.undo()
+    rec.go(1)
+    page.tick()
+    assert not page.message.visible
+
+
+def test_a_run_that_does_not_exist_is_said(recording):
+    recording().go(1)
+    page = LivePage(recording.store, "no-such-run")
+    page.tick()
+    assert page.message.visible
+    assert "no-such-run" in page.message.object
