@@ -18,6 +18,7 @@ from workbench import models
 from workbench.stages import Branch, LossFn, Prune
 from workbench.types import Advantage, Plan, Pool, Ragged, Rollouts, Text
 from workbench.worlds.engines import Segments
+from workbench.worlds.engines.attention import use_grouped
 from workbench.worlds.engines.draws import streams
 from workbench.worlds.engines.transformers import TransformersEngine
 from workbench.worlds.policy import Lines, Policy
@@ -57,7 +58,8 @@ class LiveWorld:
     model: a name for `workbench.models.load`, or (model, tokenizer) with float32 weights. lr: None is 1e-5 for large
     models and 1e-4 for small ones. sampling: dtype of the weights that sample; "auto" is a bfloat16 copy for models
     over 50 million parameters where the processor computes in bfloat16, and the trained weights themselves elsewhere.
-    precision: of the update, "float32" or "bfloat16" (autocast). max_tokens: limit of an answer, None is the task's.
+    precision: of the passes of the update; weights, gradients and optimiser are float32; "auto" is bfloat16 autocast
+    under the same conditions. max_tokens: limit of an answer, None is the task's.
     samples: rollouts per evaluation prompt. budget: padded tokens per micro-batch. threads: of torch, None leaves them.
     """
 
@@ -72,7 +74,7 @@ class LiveWorld:
         lr: float | None = None,
         temperature: float = 1.0,
         sampling: str = "auto",
-        precision: str = "float32",
+        precision: str = "auto",
         max_tokens: int | None = None,
         samples: int = 4,
         budget: int = 1024,
@@ -88,15 +90,16 @@ class LiveWorld:
         trained, self.tokenizer = model if isinstance(model, tuple) else models.load(model)
         device = device or ("cuda" if torch.cuda.is_available() else "cpu")
         trained = trained.to(device, torch.float32).eval()  # eval: no dropout, so trainer and sampler agree
+        use_grouped(trained)
         self.parameters = trained.num_parameters()
         self.policy = Policy(
             trained,
             lr=lr if lr is not None else (1e-5 if self.parameters > LARGE else 1e-4),
             budget=budget,
-            precision=precision,
+            precision=precision if precision != "auto" else _fast_dtype(self.parameters, device),
             temperature=temperature,
         )
-        self.sampling = sampling if sampling != "auto" else _sampling_dtype(self.parameters, device)
+        self.sampling = sampling if sampling != "auto" else _fast_dtype(self.parameters, device)
         self.engine = _engine(trained, self.sampling)
         self.stop_ids = frozenset(task.stop_ids(self.tokenizer))
         self._prefix: dict[tuple[str, Text | None], list[int]] = {}
@@ -281,7 +284,7 @@ def _until(text: str, stop: tuple[str, ...]) -> str:
     return text
 
 
-def _sampling_dtype(parameters: int, device: str) -> str:
+def _fast_dtype(parameters: int, device: str) -> str:
     if parameters <= LARGE:
         return "float32"
     fast = torch.cuda.is_bf16_supported() if device.startswith("cuda") else torch.cpu._is_avx512_bf16_supported()

@@ -20,6 +20,7 @@ from transformers import PreTrainedModel
 
 from workbench.types import Advantage, Batch, Loss, Ragged
 from workbench.worlds.engines.forward import answer_statistics
+from workbench.worlds.engines.forward import pack as pack_sequences
 
 LossFn = Callable[[Batch], Loss]
 OPTIMIZER = "optimizer.pt"
@@ -38,36 +39,28 @@ class Lines(NamedTuple):
     behaviour: Ragged | None = None
 
 
-def pack(lines: Lines, rows: np.ndarray, budget: int) -> list[np.ndarray]:
-    """Rows in micro-batches of at most budget padded tokens (prompts and answers), like lengths together.
+def pack(lines: Lines, rows: np.ndarray, budget: int, widest: int = 256) -> list[list[np.ndarray]]:
+    """Micro-batches of at most budget padded tokens; each a list of sequences, given by the rows of one prefix.
 
-    All rows of a prefix stay together, so that it is computed once; only a prefix whose rows alone exceed the budget
-    is cut, and computed once per piece. A single row longer than the budget is a micro-batch of its own.
+    Rows that share a prefix share a sequence as long as it stays within widest tokens: attention is quadratic in it,
+    so long answers get a sequence each. Sequences of like width stand together. A sequence longer than the budget is a
+    micro-batch of its own.
     """
-    length, owner = lines.tokens.lengths[rows], lines.owner[rows]
-    prompt = np.array([len(p) for p in lines.prefixes], np.int64)
-    longest = np.zeros(len(prompt), np.int64)
-    np.maximum.at(longest, owner, length)
-    order = np.lexsort((length, owner, longest[owner]))
-    batches: list[np.ndarray] = []
-    open_rows: list[int] = []
-    open_prefixes: set[int] = set()
-    widest = prompt_width = 0
-    groups = np.split(order, np.flatnonzero(np.diff(owner[order])) + 1) if len(order) else []
-    for group in groups:
-        mine = int(owner[group[0]])
-        room = max(1, (budget - int(prompt[mine])) // max(1, int(longest[mine])))
-        for piece in (group[i : i + room] for i in range(0, len(group), room)):
-            wide, tall = max(widest, int(length[piece].max())), max(prompt_width, int(prompt[mine]))
-            cost = tall * len(open_prefixes | {mine}) + wide * (len(open_rows) + len(piece))
-            if open_rows and cost > budget:
-                batches.append(rows[np.array(open_rows)])
-                open_rows, open_prefixes = [], set()
-                wide, tall = int(length[piece].max()), int(prompt[mine])
-            open_rows += piece.tolist()
-            open_prefixes.add(mine)
-            widest, prompt_width = wide, tall
-    return [*batches, rows[np.array(open_rows)]] if open_rows else batches
+    fed, owner = np.maximum(lines.tokens.lengths - 1, 0), lines.owner
+    sequences: list[tuple[int, list[int]]] = []  # (width, rows)
+    for row in rows[np.lexsort((rows, owner[rows]))].tolist():
+        width, mine = sequences[-1] if sequences else (0, [])
+        if mine and owner[mine[0]] == owner[row] and width + fed[row] <= widest:
+            sequences[-1] = (width + int(fed[row]), [*mine, row])
+        else:
+            sequences.append((len(lines.prefixes[owner[row]]) + int(fed[row]), [row]))
+    batches: list[list[np.ndarray]] = []
+    for width, mine in sorted(sequences, key=lambda s: (s[0], s[1][0])):
+        if batches and width * (len(batches[-1]) + 1) <= budget:
+            batches[-1].append(np.array(mine))
+        else:
+            batches.append([np.array(mine)])
+    return batches
 
 
 def shares(length: np.ndarray, constant: int) -> dict[str, np.ndarray]:
@@ -139,29 +132,30 @@ class Policy:
         self.parameters = [p for p in model.parameters() if p.requires_grad]
         self.optimizer = torch.optim.AdamW(self.parameters, lr=lr, betas=betas, weight_decay=0.0, fused=True)
 
-    def statistics(self, lines: Lines, rows: np.ndarray) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """(B, T) logp, entropy and bool mask of some rows under the current weights; differentiable."""
-        mine, local = np.unique(lines.owner[rows], return_inverse=True)
-        prefixes = [lines.prefixes[i] for i in mine]
-        answers = [lines.tokens.row(i).tolist() for i in rows]
-        device = self.model.device.type
-        with torch.autocast(device, self.precision, enabled=self.precision != torch.float32):
-            return answer_statistics(self.model, prefixes, local, answers, self.temperature)
+    def statistics(
+        self, lines: Lines, sequences: Sequence[np.ndarray]
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """(B, T) logp, entropy and bool mask of the rows of a micro-batch under the current weights; differentiable."""
+        prefixes = [lines.prefixes[lines.owner[rows[0]]] for rows in sequences]
+        answers = [[lines.tokens.row(i).tolist() for i in rows] for rows in sequences]
+        packed = pack_sequences(prefixes, answers, self.model.device)
+        with torch.autocast(self.model.device.type, self.precision, enabled=self.precision != torch.float32):
+            return answer_statistics(self.model, packed, self.temperature)
 
     @torch.no_grad()
     def logp(self, lines: Lines) -> Ragged:
         """Log-probability of every token under the current weights, ragged float32 like lines.tokens."""
         values = np.zeros(len(lines.tokens.values), np.float32)
-        rows = np.flatnonzero(lines.tokens.lengths)
-        for part in pack(lines, rows, self.budget):
-            logp, _, mask = self.statistics(lines, part)
-            at = lines.tokens.offsets[part][:, None] + np.arange(mask.shape[1])
+        for sequences in pack(lines, np.flatnonzero(lines.tokens.lengths), self.budget):
+            logp, _, mask = self.statistics(lines, sequences)
+            at = lines.tokens.offsets[np.concatenate(sequences)][:, None] + np.arange(mask.shape[1])
             values[at[mask.cpu().numpy()]] = logp[mask].float().cpu()
         return Ragged(values, lines.tokens.offsets)
 
-    def batch(self, lines: Lines, rows: np.ndarray, advantage: Advantage) -> Batch:
-        """A micro-batch as a loss sees it."""
-        logp, entropy, mask = self.statistics(lines, rows)
+    def batch(self, lines: Lines, sequences: Sequence[np.ndarray], advantage: Advantage) -> Batch:
+        """A micro-batch as a loss sees it; its rows in the order of the sequences."""
+        logp, entropy, mask = self.statistics(lines, sequences)
+        rows = np.concatenate(sequences)
 
         def padded(column: Ragged) -> torch.Tensor:
             out = np.zeros(mask.shape, np.float32)
@@ -206,8 +200,9 @@ class Policy:
         per_row = np.where(advantage.keep, 0.0, np.nan)
         tally = _Tally()
         self.optimizer.zero_grad(set_to_none=True)
-        for rows in pack(lines, active, self.budget):
-            batch = self.batch(lines, rows, advantage)
+        for sequences in pack(lines, active, self.budget):
+            batch = self.batch(lines, sequences, advantage)
+            rows = np.concatenate(sequences)
             weight = torch.as_tensor(advantage.weight[rows], dtype=torch.float32, device=batch.logp.device)[:, None]
             losses = [loss(batch), *(penalty(batch) for penalty in penalties)]
             objective = batch.logp.new_zeros(())

@@ -1,0 +1,55 @@
+"""Attention for many short rows on a CPU: grouped queries as one matrix product, keys and values never copied.
+
+torch's fused kernel is made for long sequences; with a few queries against some tens of keys it spends several times
+the time of the two products, and transformers' plain form repeats keys and values for every query head.
+"""
+
+from __future__ import annotations
+
+import torch
+from transformers import AttentionInterface, PreTrainedModel
+from transformers.masking_utils import AttentionMaskInterface, eager_mask
+
+NAME = "workbench_grouped"
+
+
+def grouped_attention(module, query, key, value, attention_mask, scaling=None, dropout=0.0, **kwargs):
+    """(B, T, heads, d) of query (B, heads, T, d), key and value (B, groups, L, d); additive mask (B, 1, T, L)."""
+    rows, heads, width, depth = query.shape
+    groups = key.shape[1]
+    scaling = depth**-0.5 if scaling is None else scaling
+    together = (query * scaling).reshape(rows, groups, heads // groups * width, depth)
+    score = (together @ key.transpose(2, 3)).view(rows, groups, heads // groups, width, -1)
+    if attention_mask is not None:
+        score = score + attention_mask[:, :, None, :, : score.shape[-1]]
+    weight = score.softmax(-1).view(rows, groups, heads // groups * width, -1)
+    return (weight @ value).view(rows, heads, width, depth).transpose(1, 2).contiguous(), None
+
+
+AttentionInterface.register(NAME, grouped_attention)
+AttentionMaskInterface.register(NAME, eager_mask)
+
+
+@torch.no_grad()
+def use_grouped(model: PreTrainedModel) -> bool:
+    """Switch a model on the CPU to grouped attention if its logits stay the same; returns whether it was switched.
+
+    Models with other attention (caps, sinks, sliding windows) show a difference, or refuse, and keep what they had.
+    """
+    before = model.config._attn_implementation
+    if model.device.type != "cpu":
+        return False
+    ids = torch.arange(24, device=model.device)[None].expand(2, -1) % model.config.vocab_size
+    mask = torch.ones_like(ids)
+    mask[1, :5] = 0
+    expected = model(input_ids=ids, attention_mask=mask).logits[mask.bool()]
+    try:
+        model.set_attn_implementation(NAME)
+        same = torch.allclose(
+            model(input_ids=ids, attention_mask=mask).logits[mask.bool()], expected, rtol=1e-3, atol=1e-3
+        )
+    except (ValueError, TypeError, RuntimeError):
+        same = False
+    if not same:
+        model.set_attn_implementation(before)
+    return same
