@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from functools import lru_cache
 from hashlib import blake2b
 from pathlib import Path
 from typing import NamedTuple
@@ -80,6 +81,8 @@ class Dynamics:
     """Quality at or below -format_gap holds no answer at all."""
 
 
+_FINISH = np.array(["stop", "length"], dtype=object)
+_FAILURE = np.array(["", "verifier"], dtype=object)
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
@@ -91,13 +94,17 @@ def _mix(x: np.ndarray) -> np.ndarray:
     return x ^ (x >> np.uint64(31))
 
 
+_CHANNELS = _mix(np.arange(8, dtype=np.uint64))
+
+
+@lru_cache(1024)
 def _hash(text: str) -> int:
     return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "little")
 
 
 def uniforms(keys: np.ndarray, channel: int) -> np.ndarray:
     """(R,) float64 in (0, 1), one for each uint64 key; channels are independent of each other."""
-    bits = _mix(keys ^ _mix(np.full(1, channel, np.uint64)))
+    bits = _mix(keys ^ _CHANNELS[channel])
     return ((bits >> np.uint64(11)).astype(np.float64) + 0.5) / 2.0**53
 
 
@@ -210,8 +217,7 @@ class SimWorld:
         """(R,) uint64, a hash of (seed, prompt id, step, purpose, ordinal): of what the rollout id says."""
         if rollouts.id is self._keyed[0]:  # update comes after sample with the same ids
             return self._keyed[1]
-        kinds = {kind: np.uint64(_hash(kind)) for kind in set(rollouts.purpose)}
-        kind = np.fromiter((kinds[k] for k in rollouts.purpose), np.uint64, len(rollouts))
+        kind = np.fromiter(map(_hash, rollouts.purpose), np.uint64, len(rollouts))
         key = _mix(prompts.key[rollouts.prompt] ^ self._seed_key)
         key = _mix(key ^ kind ^ rollouts.step.astype(np.uint64))
         self._keyed = (rollouts.id, _mix(key ^ ordinals(rollouts.id)))
@@ -234,19 +240,21 @@ class SimWorld:
         closeness = readable * np.maximum(0.0, 1 - off / scale)
         parts = {"format": readable, "closeness": closeness, "exactness": correct}
         said = target + np.where(keys & np.uint64(1) == 0, off, -off)
-        answer = np.where(readable > 0, said.astype(str).astype(object), None)  # type: ignore[call-overload]
-        text = np.array([" the" if a is None else f" {a}" for a in answer], dtype=object)
+        answer, text = np.empty(len(row), dtype=object), np.empty(len(row), dtype=object)
+        answer[:] = [str(x) if r else None for x, r in zip(said.tolist(), (readable > 0).tolist(), strict=True)]
+        text[:] = [" the" if a is None else f" {a}" for a in answer]
         failed = uniforms(keys, 3) < self.p_fail
+        answer[failed] = None
         rewards = {name: np.where(failed, np.nan, part) for name, part in parts.items()}
         return asked.with_(
             text=text,
-            answer=np.where(failed, np.array(None, dtype=object), answer),
+            answer=answer,
             reward=sum(weight * rewards[name] for name, weight in PARTS.items()),
             correct=np.where(failed, np.nan, correct),
             rewards=rewards,
             length=np.minimum(natural, cap),
-            finish=np.where(natural > cap, "length", "stop").astype(object),
-            failure=np.where(failed, "verifier", "").astype(object),
+            finish=_FINISH[(natural > cap).astype(np.int64)],
+            failure=_FAILURE[failed.astype(np.int64)],
         )
 
     def score(self, rollouts: Rollouts, needs: frozenset[str]) -> Rollouts:
