@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import numpy as np
 import pytest
 from made_steps import made_beliefs, made_pool, made_step
@@ -117,6 +119,40 @@ def test_the_writer_compacts_in_the_background(tmp_path, pool, monkeypatch):
     with Store.open(tmp_path) as store:
         assert store.sql("SELECT count(*) FROM steps")[0][0].as_py() == 20
         assert store.sql("SELECT count(*) FROM completions")[0][0].as_py() == 80
+
+
+def test_threads_see_whole_steps_while_the_writer_compacts(tmp_path, pool, monkeypatch):
+    monkeypatch.setattr(compaction, "FEWEST", 5)
+    monkeypatch.setattr(compaction, "MOST", 5)
+    rng = np.random.default_rng(0)
+    done, wrong, looks = threading.Event(), [], []
+    question = (
+        "SELECT count(*) AS rollouts, 16 * count(DISTINCT step) AS whole, (SELECT count(*) FROM completions) AS texts,"
+        " (SELECT count(*) FROM fates) AS fates FROM rollouts"
+    )
+
+    def look():
+        try:
+            while not done.is_set():
+                seen = list(store.sql(question).to_pylist()[0].values())
+                looks.append(seen[0])
+                if len(set(seen)) > 1:
+                    wrong.append(seen)
+        except Exception as error:
+            wrong.append(error)
+
+    with Writer(tmp_path, {}, pool, run="a") as writer, Store.open(tmp_path) as store:
+        threads = [threading.Thread(target=look) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        for s in range(1, 41):
+            writer.append(made_step(s, pool, rng))
+        writer.flush()
+        done.set()
+        for thread in threads:
+            thread.join()
+    assert wrong == [] and len(set(looks)) > 3
+    assert read_current(tmp_path).generation >= 2
 
 
 def test_compaction_is_due_after_an_eighth_within_bounds():

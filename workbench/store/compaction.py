@@ -7,7 +7,6 @@ one generation after they were folded. Any process may compact; a lock keeps it 
 
 from __future__ import annotations
 
-import os
 import shutil
 import sys
 from collections.abc import Mapping
@@ -104,13 +103,9 @@ def _write_part(con: duckdb.DuckDBPyConnection, wide: list[str], path: Path) -> 
 
 
 def _publish(scratch: Path, path: Path) -> None:
-    handle = os.open(scratch, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+    files.fsync(scratch)
     scratch.replace(path)
-    files.fsync_folder(path.parent)
+    files.fsync(path.parent)
 
 
 def _retire(folder: Path, current: files.Current) -> None:

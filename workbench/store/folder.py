@@ -38,9 +38,9 @@ class Current:
     mark: Mapping[str, int] = field(default_factory=dict)
 
 
-def fsync_folder(folder: Path) -> None:
-    """Make a rename or a new file in the folder durable."""
-    handle = os.open(folder, os.O_RDONLY)
+def fsync(path: Path) -> None:
+    """Make what is in a file durable, or the names in a folder."""
+    handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
     finally:
@@ -55,15 +55,13 @@ def write_durably(path: Path, text: str) -> None:
         file.flush()
         os.fsync(file.fileno())
     scratch.replace(path)
-    fsync_folder(path.parent)
+    fsync(path.parent)
 
 
 def write_parquet(path: Path, table: pa.Table) -> None:
-    """One table as a durable Parquet file."""
+    """One table as a Parquet file."""
     with path.open("wb") as file:
         pq.write_table(table, file, compression="zstd")
-        file.flush()
-        os.fsync(file.fileno())
 
 
 def read_current(folder: Path) -> Current:
@@ -151,12 +149,13 @@ def commit(writer: Path, seq: int, tables: Mapping[str, pa.Table]) -> None:
     shutil.rmtree(scratch, ignore_errors=True)
     try:
         scratch.mkdir()
-        for name, table in tables.items():
-            if table.num_rows:
-                write_parquet(scratch / f"{name}.parquet", table)
-        fsync_folder(scratch)
+        made = [scratch / f"{name}.parquet" for name, table in tables.items() if table.num_rows]
+        for path in made:
+            write_parquet(path, tables[path.stem])
+        for path in (*made, scratch):  # after all are written: the first one pays for the others
+            fsync(path)
         scratch.rename(final)
-        fsync_folder(writer)
+        fsync(writer)
     except BaseException:
         shutil.rmtree(scratch, ignore_errors=True)
         raise

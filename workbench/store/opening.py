@@ -47,6 +47,8 @@ def claim(folder: Path, run: str | None, name: str) -> Claim:
     chosen = run or _fresh(folder, name)
     home = folder / "commits" / chosen / "r0"
     home.mkdir(parents=True, exist_ok=True)
+    for made in (home.parent, folder / "commits"):
+        files.fsync(made)
     for _ in range(50):  # a reader that looks whether we live holds the lock for an instant
         held = files.lock(home / "LOCK")
         if held is not None:
