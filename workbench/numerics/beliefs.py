@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 
 class Belief(NamedTuple):
@@ -22,7 +23,7 @@ class Belief(NamedTuple):
         return self.alpha / (self.alpha + self.beta)
 
 
-def check_counts(successes: np.ndarray, n: np.ndarray) -> None:
+def check_counts(successes: ArrayLike, n: ArrayLike) -> None:
     """Raise ValueError unless 0 <= successes <= n everywhere."""
     s, n = np.atleast_1d(np.asarray(successes, float)), np.atleast_1d(np.asarray(n, float))
     bad = ~((s >= 0) & (s <= n))
@@ -78,7 +79,6 @@ def draw(alpha: np.ndarray, beta: np.ndarray, rng: np.random.Generator) -> np.nd
         bad = np.flatnonzero(~((alpha > 0) & (beta > 0)))[0]
         raise ValueError(f"Beta({alpha[bad]:g}, {beta[bad]:g}) at row {bad}: both parameters must be positive")
     m = len(alpha)
-    log_draw = []
     boosts = rng.random((2, m))
     shapes = [np.where(s < 1, s + 1, s) for s in (alpha, beta)]
     log_draw = [np.full(m, np.nan), np.full(m, np.nan)]

@@ -44,7 +44,8 @@ def _continued_fraction(a: np.ndarray, b: np.ndarray, x: np.ndarray) -> np.ndarr
             out[rows[~open_]] = h[~open_]
             if not open_.any():
                 return out
-            rows, a, b, x, c, d, h = (v[open_] for v in (rows, a, b, x, c, d, h))
+            rows = rows[open_]
+            a, b, x, c, d, h = (v[open_] for v in (a, b, x, c, d, h))
     out[rows] = h
     return out
 
@@ -109,7 +110,8 @@ def quantile(q: ArrayLike, alpha: ArrayLike, beta: ArrayLike) -> np.ndarray:
         step = np.where((newton > low) & (newton < high), newton, (low + high) / 2)
         done = (np.abs(step - x) < 1e-8 * np.minimum(1, np.minimum(step, 1 - step) * 10)) | (high - low < 1e-13)
         out[rows[done]] = step[done]
-        rows, q, a, b, norm, low, high, x = (v[~done] for v in (rows, q, a, b, norm, low, high, step))
+        rows = rows[~done]
+        q, a, b, norm, low, high, x = (v[~done] for v in (q, a, b, norm, low, high, step))
     out[rows] = x
     return out.reshape(shape)
 
