@@ -112,6 +112,16 @@ def test_updates_teach(world):
     assert world.evaluate(15).reward.mean() > before + 0.2
 
 
+def test_an_update_reports_what_sampling_took(world):
+    first, second = world.sample(plan()), world.sample(plan([1], [2]))
+    done = world.update(first, centred(first), push, [])
+    # "2+3?\n2+3=" is 9 tokens, "5+6?\n5+6=" 9, "13+14?\n13+14=" 13; "3+4?\n3+4=" 9
+    assert done["prefilled_tokens"] == 9 + 9 + 13 + 9
+    assert done["decoded_tokens"] == first.length.sum() + second.length.sum() - 11
+    assert done["sample_seconds"] > 0
+    assert "sample_seconds" not in world.update(first, centred(first), push, [])
+
+
 def test_a_sampling_copy_follows_the_trained_weights(task):
     world = LiveWorld(task, (toy_model(), toy_tokenizer()), lr=1e-2, sampling="bfloat16")
     assert world.engine.model is not world.policy.model

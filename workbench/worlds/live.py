@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+import time
+from collections import Counter
 from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import replace
@@ -104,6 +106,7 @@ class LiveWorld:
         self.stop_ids = frozenset(task.stop_ids(self.tokenizer))
         self._prefix: dict[tuple[str, Text | None], list[int]] = {}
         self._start: dict[str, Text] = {}
+        self._spent: Counter[str] = Counter()
 
     @property
     def version(self) -> int:
@@ -122,7 +125,14 @@ class LiveWorld:
                 f"a live world cannot {' or '.join(asked)} rollouts yet: its engine generates whole answers, without "
                 f"checkpoints to decide at; take methods that act at {' and '.join(asked)} out of the pipeline"
             )
-        rows = self._generate(plan, self.pool, Rollouts.asked(plan, self.pool, self.version))
+        cpu = time.process_time()
+        rows, made = self._generate(plan, self.pool, Rollouts.asked(plan, self.pool, self.version))
+        self._spent.update(
+            sample_seconds=made.seconds,
+            sample_cpu_seconds=time.process_time() - cpu,
+            prefilled_tokens=made.prefilled,
+            decoded_tokens=made.decoded,
+        )
         self._start |= {i: plan.start[a] for i, a in zip(rows.id, rows.ask, strict=True) if plan.start[a] is not None}
         return self.task.score(rows, self.pool)
 
@@ -132,12 +142,14 @@ class LiveWorld:
         plan = Plan(np.arange(n), np.full(n, self.samples), purpose=np.full(n, "eval", dtype=object), step=step)
         rows = Rollouts.asked(plan, self.evaluation, self.version)
         names = [i.replace(f"eval-{step}:", "eval:", 1) for i in rows.id]
-        return self.task.score(self._generate(plan, self.evaluation, rows, names), self.evaluation)
+        return self.task.score(self._generate(plan, self.evaluation, rows, names)[0], self.evaluation)
 
-    def _generate(self, plan: Plan, pool: Pool, rows: Rollouts, names: list[str] | None = None) -> Rollouts:
+    def _generate(
+        self, plan: Plan, pool: Pool, rows: Rollouts, names: list[str] | None = None
+    ) -> tuple[Rollouts, Segments]:
         prefixes = [self.prefix(pool, int(p), s) for p, s in zip(plan.prompt, plan.start, strict=True)]
         limit = np.where(plan.max_tokens > 0, plan.max_tokens, self.max_tokens)
-        made: Segments = self.engine.generate(
+        made = self.engine.generate(
             prefixes,
             plan.n,
             limit,
@@ -146,7 +158,7 @@ class LiveWorld:
             stop=self.stop_ids,
         )
         texts = self.tokenizer.batch_decode([t.tolist() for t in made.tokens.rows()], skip_special_tokens=True)
-        return rows.with_(
+        filled = rows.with_(
             text=np.array([_until(text, self.task.stop) for text in texts], dtype=object),
             length=made.tokens.lengths,
             finish=made.finish,
@@ -154,6 +166,7 @@ class LiveWorld:
             logp=made.logp,
             entropy=made.entropy,
         )
+        return filled, made
 
     def prefix(self, pool: Pool, row: int, start: object = None) -> list[int]:
         """Token ids that a rollout of a prompt continues: the rendered prompt, with the extra text of a `Text` start.
@@ -208,12 +221,17 @@ class LiveWorld:
     def update(
         self, rollouts: Rollouts, advantage: Advantage, loss: LossFn, penalties: list[LossFn]
     ) -> Mapping[str, float | np.ndarray]:
-        """One optimiser step on the kept rows, then the sampler takes over the weights. See `Policy.update`."""
+        """One optimiser step on the kept rows, then the sampler takes over the weights. See `Policy.update`.
+
+        Beside its figures: seconds, CPU seconds and tokens that sampling took since the last update.
+        """
         before = self.version
         done = self.policy.update(self._lines(rollouts), advantage, loss, penalties, constant=self.max_tokens)
         if self.version != before:
             self.engine.sync()
-        return done
+        spent = {name: float(value) for name, value in self._spent.items()}
+        self._spent.clear()
+        return {**done, **spent}
 
     def save(self, folder: Path) -> None:
         """Write model, tokenizer, optimiser and version; the folder appears, or is replaced, as a whole.
