@@ -1,5 +1,8 @@
 """What the views read from a recorded run, and what they draw of it."""
 
+import runpy
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -236,3 +239,11 @@ def test_a_run_that_does_not_exist_is_said(recording):
     page.tick()
     assert page.message.visible
     assert "no-such-run" in page.message.object
+
+
+def test_the_page_to_copy_runs(recording, monkeypatch):
+    recording().go(1)
+    monkeypatch.setattr("sys.argv", ["live.py", recording.store])
+    made = runpy.run_path(str(Path(__file__).parents[2] / "dashboards" / "live.py"))
+    assert not made["page"].message.visible
+    assert "Mean length" in made["longest"].object

@@ -78,12 +78,12 @@ def test_more_prompts_than_pixels_are_averaged_over_those_known():
     assert [per_row(400), per_row(401), per_row(100_000)] == [1, 2, 250]
 
 
-def test_bars_of_a_long_run_are_sums():
+def test_bars_of_a_long_run_are_means_per_step():
     stack = Stack(np.arange(1.0, 6.0), {"trained": np.array([1.0, 2, 3, 4, 5])})
     bars = binned(stack, 3)
     assert bars.width == 2
     assert bars.step.tolist() == [2, 4, 5]
-    assert bars.amount["trained"].tolist() == [3, 7, 5]
+    assert bars.amount["trained"].tolist() == [1.5, 3.5, 5]
 
 
 def test_interval_of_a_share():

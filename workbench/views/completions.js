@@ -5,7 +5,11 @@ function node(tag, cls, text) {
   if (text !== undefined) n.textContent = text
   return n
 }
-const signed = (v, d) => v === null ? "–" : (v > 0 ? "+" : v < 0 ? "−" : "") + Math.abs(v).toFixed(d)
+function signed(v, digits) {
+  if (v === null) return "–"
+  const text = Math.abs(v).toFixed(digits)
+  return (Number(text) === 0 ? "" : v > 0 ? "+" : "−") + text
+}
 
 export function render({model, el}) {
   const root = node("div", "wb")

@@ -135,9 +135,10 @@ class RunData:
         self.warnings = 0
         self.prompts = Prompts()
         self.asked = np.zeros(0, np.int64)
+        self.touched = np.zeros(0, np.int64)
         self.methods: list[str] = []
         self._heats: dict[str, tuple[Heat, int]] = {}
-        self._steps: dict[str, list] = {}
+        self._histories: dict[tuple[str, str], tuple[int, History]] = {}
 
     def ask(self, question: str, **params: object) -> pa.Table:
         """A question about this run."""
@@ -155,8 +156,8 @@ class RunData:
             changed = facts != self.facts
             if facts.step != self.step:
                 self._read_steps()
-            changed |= self._read_evaluation()
             self.facts, self.step = facts, facts.step
+            changed |= self._read_evaluation()
             if changed:
                 self._read_notes()
             return changed
@@ -185,29 +186,29 @@ class RunData:
     def _read_prompts(self) -> None:
         t = self.ask("page_prompts")
         self.prompts = Prompts(*(column(t, c, object) for c in ("prompt_id", "text", "stratum")))
-        self.asked = np.zeros(len(self.prompts), np.int64)
+        self.asked, self.touched = np.zeros((2, len(self.prompts)), np.int64)
 
     def _read_steps(self) -> None:
         since = self.step
-        t = self.ask("reward_by_step", since=since)
+        questions = ("reward_by_step", "page_budget", "timings_by_step", "page_observed", "page_methods")
+        batch, spent, laps, seen, methods = (self.ask(q, since=since) for q in questions)
+        # all answers are here: from now on nothing fails halfway, and the next look starts after these steps
         names = ("step", "reward", "pass_rate", "zero_advantage", "rollouts", "tokens", "seconds")
-        fresh = Curves(*(column(t, c) for c in names))
+        fresh = Curves(*(column(batch, c) for c in names))
         self.curves = Curves(*(np.append(a, b) for a, b in zip(self.curves, fresh, strict=True)))
-        spent = self.ask("page_budget", since=since).to_pylist()
-        amounts = [(r["step"], kind_of(r["fate"], r["reason"], r["outcome"]), r["n"]) for r in spent]
+        rows = spent.to_pylist()
+        amounts = [(r["step"], kind_of(r["fate"], r["reason"], r["outcome"]), r["n"]) for r in rows]
         self.budget = _stacked(self.budget, fresh.step, amounts)
-        for r in spent:
+        for r in rows:
             if r["fate"] != "trained" and r["reason"]:
                 key = (OTHER_FATES.get(r["fate"], r["fate"]), r["reason"])
                 self.reasons[key] = self.reasons.get(key, 0) + r["n"]
-        laps = [(r["step"], r["phase"], r["seconds"]) for r in self.ask("timings_by_step", since=since).to_pylist()]
-        self.seconds = _stacked(self.seconds, fresh.step, laps)
-        seen = self.ask("page_observed", since=since)
-        rows, n = column(seen, "position", np.int64), column(seen, "n")
-        self.asked = self.asked + np.bincount(rows, n, minlength=len(self.asked)).astype(np.int64)
-        for name in self.ask("page_methods", since=since)["method"].to_pylist():
-            if name not in self.methods:
-                self.methods.append(name)
+        phases = [(r["step"], r["phase"], r["seconds"]) for r in laps.to_pylist()]
+        self.seconds = _stacked(self.seconds, fresh.step, phases)
+        at = column(seen, "position", np.int64)
+        self.asked = self.asked + np.bincount(at, column(seen, "n"), minlength=len(self.asked)).astype(np.int64)
+        self.touched[at] = column(seen, "step", np.int64)
+        self.methods += [m for m in methods["method"].to_pylist() if m not in self.methods]
 
     def _read_evaluation(self) -> bool:
         old = self.evaluation
@@ -244,12 +245,24 @@ class RunData:
                 step = column(t, "step", np.int64)
                 value = column(t, name)
                 on = (step <= self.step) & np.isfinite(value)
-                heat.extend(column(t, "position", np.int64)[on], step[on], value[on], self.step)
+                row = column(t, "position", np.int64)[on]
+                heat.extend(row, step[on], value[on], self.step)
+                np.maximum.at(self.touched, row, step[on])
                 self._heats[belief] = heat, self.step
             return heat
 
     def history(self, prompt: str, belief: str) -> History:
-        """One prompt's beliefs and outcomes over the steps, with its text."""
+        """One prompt's beliefs and outcomes over the steps, with its text; asked again only when it was touched."""
+        row, key = self.prompts.row(prompt), (prompt, belief)
+        known = self._histories.get(key)
+        if known and row is not None and self.touched[row] <= known[0]:
+            return known[1]
+        if len(self._histories) > 50:
+            self._histories.clear()
+        self._histories[key] = self.step, self._history(prompt, belief)
+        return self._histories[key][1]
+
+    def _history(self, prompt: str, belief: str) -> History:
         found = self.ask("page_prompt", prompt=prompt).to_pylist()
         if not found:
             return History(prompt)
@@ -266,7 +279,7 @@ class RunData:
         return History(prompt, _asked(p), p["answer"], p["stratum"], *beliefs, *outcomes)
 
     def group(self, place: int = 0, prompt: str = "") -> Group:
-        """A group of the last step by its place (mixed outcomes first), or the last group of a prompt."""
+        """A group of the last step by its place (those whose rewards differ first), or the last group of a prompt."""
         if prompt:
             last = self.ask("page_last_asked", prompt=prompt).to_pylist()
             if not last:
@@ -275,7 +288,7 @@ class RunData:
         else:
             step = self.step
             groups = self.ask("groups_of_step", step=step).to_pylist()
-            groups.sort(key=lambda g: not 0 < g["solved"] < g["rollouts"])
+            groups.sort(key=lambda g: not (g["spread"] or 0) > 1e-9)
             if not groups:
                 return Group(step)
             of = len(groups)

@@ -31,6 +31,9 @@ class Heat:
 
         row, step (K,) int64, value (K,) floats. Rows of step 0 (before any update) go to the first column."""
         while (last_step - 1) // self.width >= self.limit:
+            if self.n_columns % 2:  # the second column of the last pair is still to come: it starts as the first
+                self.values[:, self.n_columns] = self.values[:, self.n_columns - 1]
+                self.n_columns += 1
             self.values = np.ascontiguousarray(self.values[:, 1::2])
             self.width *= 2
             self.n_columns //= 2

@@ -130,14 +130,14 @@ class StackPlot:
         bars = p.vbar_stack(
             list(colors), x="middle", width="width", color=list(colors.values()), source=self.source, line_color=None
         )
-        digits = "0,0" if unit == "rollouts" else "0.00"
+        digits = "0,0.[0]" if unit == "rollouts" else "0.[000]"
         for bar, kind in zip(bars, colors, strict=True):
-            tip = [("up to step", "@step{0,0}"), (kind, f"@{{{kind}}}{{{digits}}} {unit}")]
+            tip = [("up to step", "@step{0,0}"), (kind, f"@{{{kind}}}{{{digits}}} {unit} per step")]
             p.add_tools(HoverTool(renderers=[bar], tooltips=tip))
         self.figure = p
 
     def update(self, stack: Stack) -> None:
-        """Draw these amounts, summed to at most 120 bars."""
+        """Draw these amounts in at most 120 bars, each the mean over its steps."""
         bars = binned(stack)
         zero = np.zeros(len(bars.step))
         self.source.data = {

@@ -143,15 +143,15 @@ class Prompts:
 
 
 def binned(stack: Stack, bars: int = 120) -> Stack:
-    """The same amounts in at most `bars` bars: a long run is drawn as sums over neighbouring steps."""
+    """Amounts per step in at most `bars` bars: a long run is drawn as means over neighbouring steps."""
     n = len(stack.step)
     k = max(1, -(-n // bars))
     if k == 1:
         return stack
     at = np.arange(0, n, k)
-    last = np.minimum(at + k, n) - 1
-    amount = {kind: np.add.reduceat(np.nan_to_num(column), at) for kind, column in stack.amount.items()}
-    return Stack(stack.step[last], amount, k * stack.width)
+    stop = np.minimum(at + k, n)
+    amount = {kind: np.add.reduceat(np.nan_to_num(column), at) / (stop - at) for kind, column in stack.amount.items()}
+    return Stack(stack.step[stop - 1], amount, k * stack.width)
 
 
 def wilson(solved: np.ndarray, n: np.ndarray, z: float = 1.96) -> tuple[np.ndarray, np.ndarray]:
