@@ -19,7 +19,7 @@ SMALL = Experiment(
 
 
 def test_toml_round_trip(tmp_path) -> None:
-    experiment = SMALL.with_(pipeline="grpo(eps_high=0.28) + mopps(target=0.4)", tasks=("add 1d+1d", "max of 3"))
+    experiment = SMALL.with_(pipeline="grpo(eps_high=0.28) + mopps(target=0.4)", tasks=("add 1d+1d", "max of 3 2d"))
     path = tmp_path / "experiment.toml"
     path.write_text(experiment.to_toml())
     assert Experiment.from_toml(path).to_dict() == experiment.to_dict()

@@ -97,7 +97,7 @@ def bench_start(case: str | None) -> Iterator[Figure]:
 
 def _recorded(store: Path) -> bool:
     """Whether a training step is committed in a store."""
-    return any(store.glob("**/rollouts.parquet"))
+    return any(store.glob("**/steps.parquet"))
 
 
 def _seconds(command: list[str]) -> float:

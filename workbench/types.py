@@ -428,7 +428,7 @@ class Draft:
 
     prompts (P,) int64 rows chosen so far, fresh those chosen in this round; wanted = how many prompts the
     selector is asked for now; available (N,) bool = what the researcher has not taken out of the pool.
-    plan and rollouts hold what earlier rounds of this step asked and got.
+    plan and rollouts hold what earlier rounds of this step asked and got; both are None before the first one.
     """
 
     step: int
@@ -438,8 +438,8 @@ class Draft:
     round: int = 0
     wanted: int = 0
     fresh: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))
-    plan: Plan | None = None
-    rollouts: Rollouts | None = None
+    plan: Plan = None  # type: ignore[assignment]
+    rollouts: Rollouts = None  # type: ignore[assignment]
 
     def candidates(self) -> np.ndarray:
         """(M,) int64 rows of the pool that may still be chosen in this step, ascending."""
