@@ -12,11 +12,12 @@ from workbench.pipeline import Pipeline
 from workbench.views import cards
 from workbench.views.completions import row
 from workbench.views.data import Source, kind_of
+from workbench.views.heat import Heat
 from workbench.views.heatmap import AHEAD, HeatMap
 from workbench.views.page import LivePage
 from workbench.views.plots import CurvesPlot, StackPlot, follow, steps_range
 from workbench.views.state import OBSERVED
-from workbench.views.tables import Curves, Note
+from workbench.views.tables import Curves, Note, Prompts
 from workbench.views.theme import BUDGET, SECONDS
 
 
@@ -137,6 +138,27 @@ def test_heat_map_is_patched_by_column(recording):
     assert view.mark.location == 7.5
     assert view.neighbour(int(order[7]), 1) == order[8]
     assert view.neighbour(int(order[39]), 1) == order[39]
+
+
+def test_zooming_in_shows_single_prompts():
+    n = 2_000
+    heat = Heat(n)
+    heat.extend(np.arange(n), np.ones(n, int), np.arange(n) / n, 1)
+    prompts = Prompts(*(np.array([f"{c}{i}" for i in range(n)], object) for c in "itj"))
+    view = HeatMap(steps_range(), print)
+    view.update(heat, prompts, "difficulty", "k", np.zeros(n))
+    assert view.source.data["image"][0].shape == (400, 16)
+    assert view.names.data["text"] == []
+    view.figure.y_range.update(start=1_000, end=1_100)
+    assert view.source.data["y"] == [950]
+    assert view.source.data["dh"] == [200]
+    np.testing.assert_allclose(view.source.data["image"][0][:, 0], np.arange(950, 1_150) / n, rtol=1e-6)
+    assert view.names.data["text"][0] == "t950"
+    heat.extend(np.array([1_000]), np.array([2]), np.array([0.0]), 2)
+    view.update(heat, prompts, "difficulty", "k", np.zeros(n))
+    assert view.source.data["image"][0][50, 1] == 0.0
+    view.figure.y_range.update(start=0, end=n)
+    assert view.source.data["image"][0].shape == (400, 16)
 
 
 def test_heat_map_grows_and_changes_its_order(recording):

@@ -9,7 +9,7 @@ import numpy as np
 from workbench.views import theme
 from workbench.views.heat import per_row
 from workbench.views.state import OBSERVED
-from workbench.views.tables import Curves, Evaluation, Group, History, Note, RunFacts, Stack
+from workbench.views.tables import Curves, Evaluation, Group, History, Note, Prompts, RunFacts, Stack
 from workbench.views.text import count, duration, html, percent
 
 STATUS = {
@@ -209,12 +209,13 @@ def error(title: str, message: str, detail: str = "") -> str:
     return f'<div class="error" role="alert"><b>{html(title)}</b><br>{html(message, 1000)}{more}</div>'
 
 
-def difficulty_note(prompts, belief: str) -> str:
+def difficulty_note(prompts: Prompts, asked: np.ndarray, belief: str) -> str:
     """What the heat map's colours and rows are."""
     k = per_row(len(prompts))
     rows = f"; each row is the mean of {k} neighbouring prompts" if k > 1 else ""
     what = "share solved when last asked" if belief == OBSERVED else "believed chance of solving"
-    return f"{what}, {len(prompts):,} prompts; grey is not known yet{rows}. Click a row."
+    seen = f"{int((asked > 0).sum()):,} of {len(prompts):,} prompts asked so far"
+    return f"{what}; {seen}; grey is not known{rows}. Click a row."
 
 
 def prompt_head(belief: str) -> str:

@@ -2,7 +2,8 @@
 
 A refresh sends the columns that are new (a few kB), not the picture. The whole picture goes out when the order or
 the run changes, or when the room for columns is used up and doubles; the rows are sorted anew at those moments
-only, so that a row stays where it is while one looks at it.
+only, and never while the reader has zoomed in, so that a row stays where it is while one looks at it. Of a large
+pool a picture row is the mean of neighbouring prompts; zooming in paints the part in view again, down to single ones.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Callable
 import numpy as np
 from bokeh.events import Tap
 from bokeh.models import (
+    BasicTicker,
     ColorBar,
     ColumnDataSource,
     CustomJSHover,
@@ -25,7 +27,7 @@ from bokeh.models import (
 from bokeh.palettes import Viridis256
 
 from workbench.views import theme
-from workbench.views.heat import Heat, per_row
+from workbench.views.heat import PIXELS, Heat, per_row
 from workbench.views.plots import canvas
 from workbench.views.tables import Prompts
 from workbench.views.text import one_line
@@ -42,22 +44,25 @@ if (value === undefined || isNaN(value)) { return "not known yet" }
 return (100 * value).toFixed(0) + " %"
 """
 PROMPT = """
-const k = Math.floor(special_vars.y)
-const text = names.data.text[k]
+const text = names.data.text[Math.floor(special_vars.y) - names.tags[0]]
 return text === undefined ? "click to see it" : text
 """
 
 
 class HeatMap:
-    """Prompts x steps in a colour-blind safe scale; a click chooses the prompt, wheel and box zoom both ways."""
+    """Prompts x steps in a colour-blind safe scale; a click chooses the prompt, box zoom goes both ways."""
 
     def __init__(self, steps: Range1d, choose: Callable[[int], None], height: int = 430) -> None:
         self.source = ColumnDataSource({"image": [], "x": [], "y": [], "dw": [], "dh": []})
-        self.names = ColumnDataSource({"text": []})
+        self.names = ColumnDataSource({"text": []}, tags=[0])
         self.choose = choose
         self.order = np.empty(0, np.int64)
         self._drawn: tuple | None = None
-        self._columns = 0
+        self._heat: Heat | None = None
+        self._prompts = Prompts()
+        self._window = (0, 0)
+        self._width = self._columns = 0
+        self._waiting = False
         p = canvas(height, steps, "prompt", tall=(0, 1))
         mapper = LinearColorMapper(Viridis256, low=0, high=1, nan_color=theme.UNKNOWN, low_color="#0000")
         image = p.image("image", "x", "y", "dw", "dh", source=self.source, color_mapper=mapper)
@@ -82,6 +87,8 @@ class HeatMap:
         )
         p.grid.grid_line_color = None
         p.on_event(Tap, self._tapped)
+        p.y_range.on_change("start", self._moved)
+        p.y_range.on_change("end", self._moved)
         self.figure = p
 
     def _tapped(self, event: Tap) -> None:
@@ -90,39 +97,86 @@ class HeatMap:
 
     def update(self, heat: Heat, prompts: Prompts, kind: str, key: str, visits: np.ndarray) -> None:
         """Draw what is new of `heat`. key: what is drawn (run and belief); kind: one of state.ORDERS."""
-        drawn = (key, kind, heat.width)
-        n = heat.n_columns
-        if drawn != self._drawn or n > self._room:
-            self._redraw(heat, prompts, kind, visits)
+        self._heat, self._prompts = heat, prompts
+        n, other = heat.n_columns, (key, kind) != self._drawn
+        if other or heat.width != self._width or n > self._room:
+            if other or self._whole:
+                self._sort(heat, prompts, kind, visits)
+            self._paint()
         elif n:
             first = max(min(self._columns, n) - 1, 0)
-            block = heat.pixels(self.order, first)
-            cells = (0, slice(None), slice(first, n))
-            self.source.patch({"image": [(cells, block.ravel())]})
-        self._drawn, self._columns = drawn, n
+            block = heat.pixels(self._rows, first, self._pixels)
+            self.source.patch({"image": [((0, slice(None), slice(first, n)), block.ravel())]})
+        self._drawn, self._width, self._columns = (key, kind), heat.width, n
 
     @property
     def _room(self) -> int:
         image = self.source.data["image"]
         return image[0].shape[1] if len(image) else 0
 
-    def _redraw(self, heat: Heat, prompts: Prompts, kind: str, visits: np.ndarray) -> None:
+    @property
+    def _whole(self) -> bool:
+        y = self.figure.y_range
+        return y.start <= 0 and y.end >= len(self.order)
+
+    @property
+    def _rows(self) -> np.ndarray:
+        return self.order[self._window[0] : self._window[1]]
+
+    @property
+    def _pixels(self) -> int:
+        """Rows of the picture: the part in view and as much around it, PIXELS for what is in view."""
+        return PIXELS if self._window == (0, len(self.order)) else 2 * PIXELS
+
+    def _sort(self, heat: Heat, prompts: Prompts, kind: str, visits: np.ndarray) -> None:
         self.order = np.argsort(visits, kind="stable") if kind == "times asked" else heat.order(kind, prompts.stratum)
-        block = heat.pixels(self.order)
-        n_prompts, k = len(self.order), per_row(len(self.order))
+        n = len(self.order)
+        self._window = (0, n)
+        self.figure.y_range.update(start=0, end=max(n, 1), reset_start=0, reset_end=max(n, 1))
+        self._axis(kind, prompts, n)
+
+    def _paint(self) -> None:
+        heat, rows = self._heat, self._rows
+        block, k = heat.pixels(rows, rows=self._pixels), per_row(len(rows), self._pixels)
         room = 16
         while room < heat.n_columns:
             room *= 2
         room = min(room, heat.limit)
         image = np.full((max(len(block), 1), room), AHEAD, np.float32)
         image[: len(block), : block.shape[1]] = block
+        low = self._window[0]
         self.source.data = {
-            "image": [image], "x": [0.5], "y": [0], "dw": [room * heat.width], "dh": [max(len(block), 1) * k],
+            "image": [image], "x": [0.5], "y": [low], "dw": [room * heat.width], "dh": [max(len(block), 1) * k],
         }  # fmt: skip
-        few = n_prompts <= LABELS
-        self.names.data = {"text": [one_line(prompts.text[i], 70) for i in self.order] if few else []}
-        self.figure.y_range.update(start=0, end=max(n_prompts, 1), reset_start=0, reset_end=max(n_prompts, 1))
-        self._axis(kind, prompts, n_prompts)
+        named = rows if len(rows) <= LABELS else []
+        self.names.update(data={"text": [one_line(self._prompts.text[i], 70) for i in named]}, tags=[low])
+
+    def zoom(self) -> None:
+        """Paint the prompts in view, and half as many below and above, as finely as they can be seen."""
+        n = len(self.order)
+        if self._heat is None or not n:
+            return
+        y = self.figure.y_range
+        low, high = max(int(np.floor(y.start)), 0), min(int(np.ceil(y.end)), n)
+        half = max(high - low, 8) // 2
+        inside = self._window[0] <= low and high <= self._window[1]
+        if inside and per_row(len(self._rows), self._pixels) <= per_row(2 * half, PIXELS):
+            return
+        self._window = (max(low - half, 0), min(high + half, n)) if high - low < n else (0, n)
+        self._paint()
+
+    def _moved(self, attr: str, old: float, new: float) -> None:
+        """The view changed, perhaps many times in one gesture: paint once, a moment later."""
+        doc = self.figure.document
+        if doc is None:
+            self.zoom()
+        elif not self._waiting:
+            self._waiting = True
+            doc.add_timeout_callback(self._settled, 120)
+
+    def _settled(self) -> None:
+        self._waiting = False
+        self.zoom()
 
     def _axis(self, kind: str, prompts: Prompts, n: int) -> None:
         axis = self.figure.yaxis[0]
@@ -138,8 +192,7 @@ class HeatMap:
             axis.axis_label = "prompts by stratum"
             return
         axis.major_label_overrides = {}
-        ticks = np.unique(np.linspace(0, n, 5).round()).tolist() if n else []
-        axis.ticker = FixedTicker(ticks=ticks)
+        axis.ticker = BasicTicker(desired_num_ticks=5, min_interval=1, num_minor_ticks=0)
         label = {
             "difficulty": "prompts, hardest at the bottom",
             "change": "prompts, what fell most at the bottom",

@@ -258,7 +258,10 @@ class LivePage:
             row = self._example(data)
         self.heat.select(row)
         self._put(
-            "heat", cards.head("Difficulty of prompts", f"<span>{cards.difficulty_note(data.prompts, belief)}</span>")
+            "heat",
+            cards.head(
+                "Difficulty of prompts", f"<span>{cards.difficulty_note(data.prompts, data.asked, belief)}</span>"
+            ),
         )
         history = data.history(str(data.prompts.id[row]), belief) if row is not None else cards.History()
         self.prompt.update(history, data.step)
