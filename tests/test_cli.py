@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 
@@ -63,3 +64,45 @@ def test_import_stays_light() -> None:
 def test_methods_lists_who_acts_at_a_verb(capsys) -> None:
     assert main(["methods", "select"]) == 0
     assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == ["mopps", "uniform", "vade"]
+
+
+def test_without_network_the_demo_goes_on_with_tiny(monkeypatch, capsys) -> None:
+    from workbench import models, terminal
+    from workbench.models import smollm2
+
+    def offline(**kwargs: object) -> None:
+        raise models.ModelUnavailable("smollm2 could not be fetched: no network")
+
+    monkeypatch.setattr(smollm2, "folder", offline)
+    assert terminal.available("smollm2") == "tiny"
+    assert "no network" in capsys.readouterr().out
+
+
+def test_ctrl_c_ends_after_the_step_with_everything_recorded(tmp_path) -> None:
+    command = [sys.executable, "-m", "workbench.cli", "demo", "--sim", "--steps", "1000000", "--no-dashboard"]
+    process = subprocess.Popen([*command, "--store", str(tmp_path)], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    shown = []
+    for line in process.stdout:
+        shown.append(line)
+        if line.startswith("step 3/"):
+            process.send_signal(signal.SIGINT)
+            break
+    shown.append(process.stdout.read())
+    assert process.wait() == 0
+    text = "".join(shown)
+    assert "stopping after this step" in text
+    assert "learning  evaluation pass rate" in text
+    with Store.open(tmp_path) as store:
+        run = store.runs().to_pylist()[0]
+        last = store.sql("select max(step) as last, count(*) as n from steps").to_pylist()[0]
+    assert run["status"] == "stopped"
+    assert last["last"] == last["n"] >= 3
+    assert f"{last['n']} steps in" in text
+
+
+def test_little_memory_is_said_before_it_hurts() -> None:
+    from workbench import terminal
+
+    assert terminal.memory_short(0.001) is None
+    assert "GiB of memory are free and this model wants about 1000000" in str(terminal.memory_short(1e6))

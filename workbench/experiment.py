@@ -294,6 +294,12 @@ class Run:
             if old != final:
                 shutil.rmtree(old, ignore_errors=True)
 
+    def wrap_up(self) -> None:
+        """The evaluation after the last step made, where that step had none."""
+        if self.experiment.eval_every and self.evaluations and self.evaluations[-1][0] != self.n_steps:
+            rollouts, _ = self.evaluate()
+            self.writer.evaluation(self.n_steps, rollouts)
+
     def close(self, status: str = "finished", message: str = "") -> None:
         """Checkpoint, write what is queued, and set the run's status; a second call does nothing."""
         if self._closed:

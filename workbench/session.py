@@ -161,6 +161,7 @@ class Session:
                 self.last = self._run.step()
                 self.n_steps = self._run.n_steps
                 self._say("running")
+            self._run.wrap_up()
             status = "finished" if self._run.done else "stopped"
         except BaseException:
             self.error = traceback.format_exc()

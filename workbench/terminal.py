@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -104,40 +104,51 @@ def interruptible() -> Iterator[list[int]]:
 def watch(experiment: Experiment, *, resume: str | None, seconds: float | None, port: int | None, browser: bool) -> int:
     """Run an experiment in this terminal; returns the exit status."""
     began = time.perf_counter()
-    with (
-        interruptible() as pressed,
-        Run(experiment, resume=resume, tell=lambda s: console.print(f"[dim]{s} ...[/]")) as run,
-    ):
+
+    def tell(text: str) -> None:
+        console.print(f"[dim]{text} ...[/]")
+
+    with interruptible() as pressed, Run(experiment, resume=resume, tell=tell) as run:
         console.print(str(run.pipeline))
         console.print(f"run [bold]{run.run}[/] in store [bold]{experiment.store}[/]; {facts(run.world.describe())}")
         with dashboard(experiment.store, run.run, port, browser) as server:
-            steps: list[Step] = []
-            with Progress(
-                TextColumn("step {task.completed}/{task.total}"), BarColumn(), TextColumn("{task.description}"),
-                TimeRemainingColumn(), console=console, disable=not console.is_terminal,
-            ) as progress:  # fmt: skip
-                bar = progress.add_task("scoring the evaluation set", total=run.target, completed=run.n_steps)
-                run.begin()
-                while not (run.done or pressed or (seconds and time.perf_counter() - began >= seconds)):
-                    step_began = time.perf_counter()
-                    done = run.step()
-                    steps.append(done)
-                    line = status_line(done, time.perf_counter() - step_began)
-                    progress.update(bar, completed=run.n_steps, description=line)
-                    if not console.is_terminal:
-                        console.print(f"step {run.n_steps}/{run.target}  {line}")
-            finished = run.done
-            if not finished and steps and run.evaluations[-1][0] != run.n_steps and not pressed:
-                run.writer.evaluation(run.n_steps, run.evaluate()[0])
-            run.close("finished" if finished else "stopped")
-            console.print()
+            deadline = began + seconds if seconds else float("inf")
+            steps = train(run, lambda: bool(pressed) or time.perf_counter() >= deadline)
+            if not run.done:
+                tell("scoring the evaluation set once more")
+                with suppress(KeyboardInterrupt):  # a second Ctrl-C skips it
+                    run.wrap_up()
+            run.close("finished" if run.done else "stopped")
             lines = summary(run.run, experiment, steps, run.evaluations, time.perf_counter() - began)
-            console.print("\n".join(lines), markup=False)
+            console.print("\n" + "\n".join(lines), markup=False)
             if server is not None and console.is_terminal and not pressed:
                 console.print("\nThe dashboard stays up; Ctrl-C ends it.")
                 while server.poll() is None and not pressed:
                     time.sleep(0.2)
     return 0
+
+
+def train(run: Run, stop: Callable[[], bool]) -> list[Step]:
+    """All steps until the run is done or stop() says so, with a bar in a terminal and a line a step elsewhere."""
+    steps: list[Step] = []
+    columns = (
+        TextColumn("step {task.completed}/{task.total}"),
+        BarColumn(),
+        TextColumn("{task.description}"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
+        bar = progress.add_task("scoring the evaluation set", total=run.target, completed=run.n_steps)
+        run.begin()
+        while not (run.done or stop()):
+            began = time.perf_counter()
+            done = run.step()
+            steps.append(done)
+            line = status_line(done, time.perf_counter() - began)
+            progress.update(bar, completed=run.n_steps, description=line)
+            if not console.is_terminal:
+                console.print(f"step {run.n_steps}/{run.target}  {line}")
+    return steps
 
 
 def facts(world: Mapping[str, object]) -> str:
