@@ -39,6 +39,9 @@ if TYPE_CHECKING:
 _sources: dict[str, Source] = {}
 _sources_lock = threading.Lock()
 
+PHASES = ("generate", "update", "score", "decide", "estimate", "evaluate", "record")
+"""Phases of a step that have a colour of their own; the rest is other."""
+
 OTHER_FATES = {"carried": "carried to a later step"}
 OUTCOMES = {
     "all solved": "zero advantage, all solved",
@@ -203,7 +206,7 @@ class RunData:
             if r["fate"] != "trained" and r["reason"]:
                 key = (OTHER_FATES.get(r["fate"], r["fate"]), r["reason"])
                 self.reasons[key] = self.reasons.get(key, 0) + r["n"]
-        phases = [(r["step"], r["phase"], r["seconds"]) for r in laps.to_pylist()]
+        phases = [(r["step"], r["phase"] if r["phase"] in PHASES else "other", r["seconds"]) for r in laps.to_pylist()]
         self.seconds = _stacked(self.seconds, fresh.step, phases)
         at = column(seen, "position", np.int64)
         self.asked = self.asked + np.bincount(at, column(seen, "n"), minlength=len(self.asked)).astype(np.int64)

@@ -121,9 +121,7 @@ class LivePage:
             stylesheets=[theme.PAGE], sizing_mode="stretch_width", margin=0,
         )  # fmt: skip
         self.empty = card(12, pane(cards.empty("Looking for runs …")))
-        self.shell = pn.Column(
-            self.message, self.empty, stylesheets=[theme.SHELL], sizing_mode="stretch_width", margin=0
-        )
+        self.shell = pn.Column(self.message, self.empty, sizing_mode="stretch_width", margin=0)
 
     # what the reader does
 
@@ -314,6 +312,7 @@ def app(store_url: str, run: str | None = None) -> pn.viewable.Viewable:
             sidebar_variant="temporary",
             theme_config=MUI,
             busy_indicator=None,
+            sx={"& .main-content": {"backgroundColor": theme.GROUND}},
         )
         pn.state.add_periodic_callback(page.tick, period=PERIOD)
         shell.page = page

@@ -35,14 +35,13 @@ SECONDS = {
     "decide": "#d98200",
     "estimate": "#a9669f",
     "evaluate": "#b8a02c",
+    "record": "#c98f6b",
     "other": "#8b949e",
 }
 """Phases of a step, in the order in which they are stacked."""
 
-SHELL = """
-:host { background: color-mix(in srgb, var(--panel-on-surface-color, #222) 5%, var(--panel-surface-color, #fff));
-  min-height: 100%; height: max-content !important; }
-"""
+GROUND = "color-mix(in srgb, var(--panel-on-surface-color, #222) 5%, var(--panel-surface-color, #fff))"
+"""The ground that cards lie on."""
 
 PAGE = """
 :host {
