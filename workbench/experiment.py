@@ -272,12 +272,14 @@ class Run:
                     for m in fresh:
                         states[m.name] = m.observe(states[m.name], step)
         self.writer.command("swap", {"from": self.pipeline.spec, "to": new.spec}, self.n_steps + 1, who)
+        self.writer.acting(new.who())
         self.pipeline, self.states = new, states
 
     def checkpoint(self) -> None:
         """Save the world under the current step, whole or not at all; the one before it is removed."""
         folder = self.checkpoints()
         final, part = folder / f"step-{self.n_steps:06d}", folder / f"step-{self.n_steps:06d}.tmp"
+        self.writer.flush()  # a checkpoint ahead of the store would resume with a step missing
         try:
             shutil.rmtree(part, ignore_errors=True)
             part.mkdir(parents=True)
