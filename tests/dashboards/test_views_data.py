@@ -56,6 +56,7 @@ def test_beliefs_equal_what_the_method_revealed(recording):
     rec = recording().go(5)
     _, data = read(recording.store, rec.run)
     assert data.beliefs == ["mopps", OBSERVED]
+    assert data.believed == "mopps"
     heat = data.heat("mopps")
     told = rec.pipeline.reveal(rec.states)["mopps"]["mean"]
     np.testing.assert_allclose(heat.latest, told, atol=0.0101)  # the recorder's tolerance
@@ -184,11 +185,11 @@ def test_bars_of_fates_and_seconds(recording):
 
 def test_following_stops_where_the_reader_zooms():
     steps = steps_range()
-    follow(steps, 40)
-    assert (steps.start, steps.end) == (0, 40.5)
+    follow(steps, 63.5)
+    assert (steps.start, steps.end) == (-1, 64)
     steps.update(start=10, end=20)
-    follow(steps, 41)
-    assert (steps.start, steps.end, steps.reset_end) == (10, 20, 41.5)
+    follow(steps, 127.5)
+    assert (steps.start, steps.end, steps.reset_start, steps.reset_end) == (10, 20, -2, 128)
 
 
 def test_hostile_text_stays_text(recording):

@@ -167,8 +167,8 @@ class RunData:
 
     def _facts(self, status: str) -> RunFacts:
         row = self.ask("page_run").to_pylist()[0]
-        experiment, world = _json(row["experiment"]), _json(row["world"])
-        pipeline = _json(row["swapped"]).get("to") or experiment.get("pipeline") or []
+        experiment, world, swapped = (_json(row[c]) for c in ("experiment", "world", "swapped"))
+        pipeline = swapped.get("to") or experiment.get("pipeline") or []
         note = ", ".join(
             f"{name} {value:,}" if isinstance(value, int) and not isinstance(value, bool) else f"{name} {value}"
             for name, value in world.items()
@@ -181,7 +181,7 @@ class RunData:
             target=experiment.get("steps"),
             model=str(world.get("model") or experiment.get("model") or "?"),
             pipeline=_pipeline(pipeline),
-            who=_json(row["who"]),
+            who=swapped.get("who") or _json(row["who"]),
             n_prompts=int(row["n_prompts"] or 0),
             note=note,
         )
@@ -235,6 +235,12 @@ class RunData:
     def beliefs(self) -> list[str]:
         """What the heat map can show: methods with beliefs, then what was observed."""
         return [*self.methods, OBSERVED]
+
+    @property
+    def believed(self) -> str:
+        """What is shown before anything is chosen: the beliefs of who selects or allocates, where they are recorded."""
+        acting = [*self.facts.who.get("select", []), *self.facts.who.get("allocate", [])]
+        return next((m for m in reversed(acting) if m in self.methods), self.beliefs[0])
 
     def heat(self, belief: str) -> Heat:
         """The value of every prompt over the steps: a method's mean, or the share last observed."""

@@ -211,7 +211,7 @@ def difficulty(store: str | Store, run: str | None = None, *, belief: str = "", 
     import holoviews as hv
 
     data = read(store, run)
-    belief = belief or data.beliefs[0]
+    belief = belief or data.believed
     heat = data.heat(belief)
     image = heat.pixels(heat.order(order, data.prompts.stratum))
     bounds = (0.5, 0, heat.n_columns * heat.width + 0.5, len(data.prompts))

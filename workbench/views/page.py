@@ -233,7 +233,8 @@ class LivePage:
         put("budget", cards.head("Where the budget went"))
         put(
             "spent",
-            cards.totals(data.budget, theme.BUDGET, "rollouts", data.reasons) or cards.empty("Nothing spent yet"),
+            cards.totals(data.budget, theme.BUDGET, "rollouts", data.reasons)
+            or cards.empty("Nothing spent yet", "The first step is being made."),
         )
         self.budget.update(data.budget)
         put("seconds", cards.head("Where the seconds go", *cards.legend(data.seconds, theme.SECONDS)))
@@ -244,7 +245,7 @@ class LivePage:
 
     def _draw_difficulty(self, data: RunData) -> None:
         options = data.beliefs
-        belief = self.chosen.belief if self.chosen.belief in options else options[0]
+        belief = self.chosen.belief if self.chosen.belief in options else data.believed
         if self.beliefs.options != options:
             self.beliefs.options = options
         if self.beliefs.value != belief:

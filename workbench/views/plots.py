@@ -23,16 +23,17 @@ PERCENT = NumeralTickFormatter(format="0 %")
 
 def steps_range() -> Range1d:
     """The range of steps, shared by all figures of a page so that they zoom and pan together."""
-    return Range1d(0, 16.5, bounds=(-1, None), min_interval=3)
+    return Range1d(0, 15.5, min_interval=3)
 
 
 def follow(steps: Range1d, last: int) -> None:
     """Show all steps up to `last`, unless the reader has zoomed in (the reset tool follows again)."""
     end = max(last, 15) + 0.5
+    start = -end / 64  # room for the whole mark of step 0, the evaluation before learning
     follows = not steps.tags or steps.tags == [steps.start, steps.end]
-    steps.update(reset_start=0, reset_end=end)
-    if follows and steps.tags != [0, end]:
-        steps.update(start=0, end=end, tags=[0, end])
+    steps.update(reset_start=start, reset_end=end)
+    if follows and steps.tags != [start, end]:
+        steps.update(start=start, end=end, tags=[start, end])
 
 
 def canvas(height: int, steps: Range1d, label: str, *, tall: tuple[float, float] | None = None, fmt=None):
