@@ -256,6 +256,26 @@ def test_page_shows_an_error_and_recovers(recording, monkeypatch):
     assert not page.message.visible
 
 
+def test_a_group_stays_while_its_text_is_read(recording):
+    rec = recording(hostile=True).go(1)
+    page = LivePage(recording.store)
+    page.tick()
+    rows = page.completions.rows
+    long = next(r["id"] for r in rows if r["more"])
+    sent = []
+    page.completions._send_msg = sent.append
+    page.completions._handle_msg({"id": long})
+    assert sent == [{"id": long, "text": "A" * 200_000}]
+    rec.go(1)
+    page.source.refresh(0)
+    page.tick()
+    assert page.completions.rows == rows
+    page._next()
+    assert page.completions.rows[0]["id"].startswith("2:")
+    page.completions._handle_msg({"id": "not of this group"})
+    assert len(sent) == 1
+
+
 def test_a_run_that_does_not_exist_is_said(recording):
     recording().go(1)
     page = LivePage(recording.store, "no-such-run")

@@ -58,6 +58,7 @@ class LivePage:
         self._drawing = False
         self._first: tuple[str, int] | None = None
         self._group_step = 0
+        self._held: tuple | None = None
         self._build()
         watched = [name for name in self.chosen.param if name != "name"]
         self.chosen.param.watch(lambda *_: self.update(force=True), watched)
@@ -154,7 +155,15 @@ class LivePage:
 
     def _whole_text(self, rollout: str) -> tuple[str, int]:
         data = self._data()
-        return data.text(self._group_step, rollout) if data is not None else ("", 0)
+        if data is None:
+            return "", 0
+        self._held = self._group_asked()
+        self._put("group", cards.head("Completions", "<span>held while you read; Next group goes on</span>"))
+        return data.text(self._group_step, rollout)
+
+    def _group_asked(self) -> tuple:
+        c = self.chosen
+        return c.run, c.group, c.place, c.prompt if c.group == "chosen prompt" else ""
 
     # what the timer does
 
@@ -276,6 +285,9 @@ class LivePage:
         return row
 
     def _draw_group(self, data: RunData) -> None:
+        if self._held == self._group_asked():
+            return
+        self._held = None
         own = self.chosen.group == "chosen prompt"
         prompt = self.chosen.prompt if own else ""
         group = data.group(self.chosen.place, prompt) if prompt or not own else cards.Group()
