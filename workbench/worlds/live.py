@@ -22,7 +22,7 @@ from workbench.types import Advantage, Plan, Pool, Ragged, Rollouts, Text
 from workbench.worlds.engines import Segments
 from workbench.worlds.engines.attention import use_grouped
 from workbench.worlds.engines.draws import streams
-from workbench.worlds.engines.transformers import TransformersEngine
+from workbench.worlds.engines.transformers import ROWS, TransformersEngine
 from workbench.worlds.policy import Lines, Policy
 
 if TYPE_CHECKING:
@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 
 LARGE = 50_000_000
 """Parameters from which a bfloat16 copy for sampling pays for itself, and from which the careful learning rate holds."""
+
+LIBRARIES = 400_000_000
+"""Bytes of a process that has only imported torch and transformers, about."""
 
 
 class Task(Protocol):
@@ -288,11 +291,12 @@ class LiveWorld:
 
 
 def memory_needed(config, parameters: int, budget: int, copied: bool) -> int:
-    """Bytes of float32 training: 16 per parameter (+2 for a bfloat16 copy), activations and logits of one micro-batch."""
+    """Bytes of a process that trains in float32: libraries, 16 per parameter (+2 for a bfloat16 copy), activations and
+    logits of one micro-batch, logits of a batch of samples."""
     width, inner = config.hidden_size, getattr(config, "intermediate_size", 4 * config.hidden_size)
     activations = 4 * budget * config.num_hidden_layers * (12 * width + 4 * inner)
-    logits = 4 * 4 * budget * config.vocab_size
-    return parameters * (18 if copied else 16) + activations + logits
+    logits = 4 * config.vocab_size * (4 * budget + 3 * ROWS)
+    return LIBRARIES + parameters * (18 if copied else 16) + activations + logits
 
 
 def _until(text: str, stop: tuple[str, ...]) -> str:

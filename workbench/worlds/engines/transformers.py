@@ -18,6 +18,9 @@ from workbench.worlds.engines import Segments
 from workbench.worlds.engines.draws import uniform
 from workbench.worlds.engines.forward import body, fan_out, logits_of, prefill
 
+ROWS = 256
+"""Rows that are generated together at most; more wait, so that their logits fit in memory."""
+
 BLOCK = 256
 """Tokens whose probabilities are summed together before the exact place inside them is looked for."""
 
@@ -90,7 +93,7 @@ class _Record:
 class TransformersEngine:
     """Samples from a transformers model; `copy_of` is the policy's model when this one is a copy in another dtype."""
 
-    def __init__(self, model: PreTrainedModel, copy_of: PreTrainedModel | None = None, *, max_rows: int = 256) -> None:
+    def __init__(self, model: PreTrainedModel, copy_of: PreTrainedModel | None = None, *, max_rows: int = ROWS) -> None:
         self.model = model
         self.copy_of = copy_of
         self.max_rows = max_rows
