@@ -7,9 +7,8 @@ your own card, ask the store your own question in SQL.
 import sys
 
 import panel as pn
-import panel_material_ui as pmui
 
-from workbench.views.page import PERIOD, LivePage, card, pane
+from workbench.views.page import PERIOD, LivePage, card, pane, shell
 from workbench.views.text import html
 
 store = sys.argv[1] if len(sys.argv) > 1 else "store"
@@ -33,4 +32,4 @@ def mine() -> None:
 
 mine()
 pn.state.add_periodic_callback(mine, period=PERIOD)
-pmui.Page(title="My dashboard", header=[page.picker], main=[page.shell], sidebar_variant="temporary").servable()
+shell(page, "My dashboard").servable()

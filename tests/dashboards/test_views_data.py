@@ -14,7 +14,7 @@ from workbench.views.completions import row
 from workbench.views.data import Source, kind_of
 from workbench.views.heat import Heat
 from workbench.views.heatmap import AHEAD, HeatMap
-from workbench.views.page import LivePage
+from workbench.views.page import LivePage, app
 from workbench.views.plots import CurvesPlot, StackPlot, follow, steps_range
 from workbench.views.state import OBSERVED
 from workbench.views.tables import Curves, Note, Prompts
@@ -274,6 +274,11 @@ def test_a_group_stays_while_its_text_is_read(recording):
     assert page.completions.rows[0]["id"].startswith("2:")
     page.completions._handle_msg({"id": "not of this group"})
     assert len(sent) == 1
+
+
+def test_a_page_that_cannot_be_built_says_why(monkeypatch, tmp_path):
+    monkeypatch.setattr("workbench.views.page.LivePage", lambda *_: 1 / 0)
+    assert "division by zero" in app(str(tmp_path)).object
 
 
 def test_a_run_that_does_not_exist_is_said(recording):

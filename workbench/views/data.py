@@ -69,6 +69,8 @@ class Source:
         self.url = str(url)
         self.lock = threading.RLock()
         self._store: Store | None = None
+        self.version = 0
+        """Counts the refreshes that brought something: nobody asks again before it has moved."""
         self._asked = 0.0
         self._runs: list[dict[str, Any]] = []
         self._data: dict[str, RunData] = {}
@@ -107,8 +109,10 @@ class Source:
         with self.lock:
             if time.monotonic() - self._asked < max_age:
                 return
-            self.store.refresh()
-            self._runs = self.store.runs().to_pylist()
+            new = self.store.refresh()
+            runs = self.store.runs().to_pylist()
+            self.version += new or runs != self._runs
+            self._runs = runs
             self._asked = time.monotonic()
 
     @property
@@ -129,6 +133,7 @@ class RunData:
 
     def __init__(self, source: Source, run: str) -> None:
         self.source, self.run = source, run
+        self._version = -1
         self.step = 0
         self.facts = RunFacts(run, "", 0, None, "", "", {}, 0)
         self.curves, self.evaluation = Curves(), Evaluation()
@@ -153,6 +158,8 @@ class RunData:
             row = next((r for r in self.source.runs if r["run"] == self.run), None)
             if row is None:
                 raise LookupError(f"there is no run {self.run!r} in {self.source.url}")
+            if self._version == self.source.version:
+                return False
             facts = self._facts(str(row.get("status") or ""))
             if not len(self.prompts):
                 self._read_prompts()
@@ -161,8 +168,8 @@ class RunData:
                 self._read_steps()
             self.facts, self.step = facts, facts.step
             changed |= self._read_evaluation()
-            if changed:
-                self._read_notes()
+            self._read_notes()
+            self._version = self.source.version
             return changed
 
     def _facts(self, status: str) -> RunFacts:

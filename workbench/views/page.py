@@ -221,7 +221,7 @@ class LivePage:
         if data is None or not self.source.runs or self._drawing:
             return
         data.refresh()
-        stamp = (data.run, data.step, data.facts.status, len(data.evaluation.step), data.warnings)
+        stamp = (data.facts, len(data.evaluation.step), data.warnings, data.notes[:1])
         if stamp == self._seen and not force:
             return
         self._drawing = True
@@ -307,6 +307,20 @@ class LivePage:
             where.object = text
 
 
+def shell(page: LivePage, title: str = "Rollout Workbench") -> pmui.Page:
+    """The frame around a page's views: title, run picker, switch between light and dark."""
+    return pmui.Page(
+        title=title,
+        header=[page.picker],
+        main=[page.shell],
+        sidebar_open=False,
+        sidebar_variant="temporary",
+        theme_config=MUI,
+        busy_indicator=None,
+        sx={"& .main-content": {"backgroundColor": theme.GROUND}},
+    )
+
+
 def app(store_url: str, run: str | None = None) -> pn.viewable.Viewable:
     """The live page of a store: the run named, or the newest. Served, or shown in a cell.
 
@@ -317,19 +331,8 @@ def app(store_url: str, run: str | None = None) -> pn.viewable.Viewable:
         if where is not None:
             where.sync(page.chosen, Selection.URL)
         page.tick()
-        shell = pmui.Page(
-            title="Rollout Workbench",
-            header=[page.picker],
-            main=[page.shell],
-            sidebar_open=False,
-            sidebar_variant="temporary",
-            theme_config=MUI,
-            busy_indicator=None,
-            sx={"& .main-content": {"backgroundColor": theme.GROUND}},
-        )
         pn.state.add_periodic_callback(page.tick, period=PERIOD)
-        shell.page = page
-        return shell
+        return shell(page)
     except Exception as problem:  # a blank page would say nothing
         return pane(
             cards.error("The page could not be built", f"{type(problem).__name__}: {problem}", traceback.format_exc())
