@@ -6,9 +6,10 @@ often right and often near, and its wrong answers are spread out: reinforcement 
 visibly does it in two minutes on a CPU.
 
 Lessons come from `workbench.tasks.mixes.teaching`, a quarter of all questions that no pool and no evaluation set of
-any seed holds, and from larger siblings of the families (three digits for two), which no family asks for. With AdamW
-alone 1,600 steps end at a pass rate of 0.13 and not at 0.69: Muon for the matrices is what makes a
-few minutes enough, and larger siblings are what makes 2,000 sums enough to learn to add.
+any seed holds, and from larger siblings of the families (three digits for two), which no family asks for. Measured
+after 1,600 steps of the same right answers, on the evaluation set: 0.13 with AdamW alone, 0.60 with Muon for the
+matrices. That, and siblings that make 2,000 sums enough to learn to add, is why minutes suffice. Blurring while
+learning instead of after it was tried: the model then learns hardly anything (0.13).
 """
 
 from __future__ import annotations
