@@ -8,8 +8,8 @@ visibly does it in two minutes on a CPU.
 Lessons come from `workbench.tasks.mixes.teaching`, a quarter of all questions that no pool and no evaluation set of
 any seed holds, and from larger siblings of the families (three digits for two), which no family asks for. Measured
 after 1,600 steps of the same right answers, on the evaluation set: 0.13 with AdamW alone, 0.60 with Muon for the
-matrices. That, and siblings that make 2,000 sums enough to learn to add, is why minutes suffice. Blurring while
-learning instead of after it was tried: the model then learns hardly anything (0.13).
+matrices. That, and siblings that make 2,000 sums enough to learn to add, is why minutes suffice. Without siblings,
+2,000 steps of AdamW ended at 0.18 with right answers and at 0.12 with blurred ones, so blurring comes last.
 """
 
 from __future__ import annotations
