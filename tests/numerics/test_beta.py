@@ -18,6 +18,11 @@ def test_log_gamma_agrees_with_scipy(x: float) -> None:
     assert np.isclose(beta.log_gamma(x), special.gammaln(x), rtol=1e-12, atol=1e-12)
 
 
+@given(st.floats(1e-3, 1e9))
+def test_digamma_agrees_with_scipy(x: float) -> None:
+    assert np.isclose(beta.digamma(x), special.psi(x), rtol=1e-12, atol=1e-12)
+
+
 @given(st.floats(0, 1), shape, shape)
 def test_cdf_agrees_with_scipy(x: float, a: float, b: float) -> None:
     assert np.isclose(beta.cdf(x, a, b), stats.beta.cdf(x, a, b), rtol=1e-8, atol=1e-10)

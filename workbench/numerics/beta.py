@@ -21,6 +21,15 @@ def log_gamma(x: ArrayLike) -> np.ndarray:
     return (y - 0.5) * np.log(y) - y + 0.5 * np.log(2 * np.pi) + series - np.log(back)
 
 
+def digamma(x: ArrayLike) -> np.ndarray:
+    """psi(x), the slope of log Gamma, for x > 0: its asymptotic series at x + 8, brought back by the recurrence."""
+    x = np.asarray(x, float)
+    y = x + _SHIFT
+    series = sum((2 * k + 1) * c / y ** (2 * k + 2) for k, c in enumerate(_STIRLING))
+    back = np.sum([1 / (x + k) for k in range(_SHIFT)], axis=0)
+    return np.log(y) - 0.5 / y - series - back
+
+
 def _continued_fraction(a: np.ndarray, b: np.ndarray, x: np.ndarray) -> np.ndarray:
     """Lentz's evaluation of the incomplete beta function's fraction (Numerical Recipes 6.4); rows leave as they settle."""
     tiny = 1e-300

@@ -1,0 +1,194 @@
+"""InSight: the prompts about whose success rate the next rollouts will tell most, weighted towards the harder half."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import ceil
+from typing import Literal, NamedTuple, TypeAlias, get_args
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from workbench.numerics import beta as beta_law
+from workbench.numerics.beliefs import Belief, check_counts, set_rows
+from workbench.numerics.beta import digamma, log_beta, log_gamma
+from workbench.numerics.picks import largest, smallest
+from workbench.stages import Card, Method
+from workbench.types import Draft, Pool, Step
+
+CARD = Card(
+    slug="insight",
+    title="InSight: RLVR training via weighted mutual information data selection",
+    arxiv="2603.01907",
+    source="paper",
+    deviations=(
+        "mu = 0.3: the appendix prints 3.0, which makes every weight about 1e-10; the paper's two tables agree on 0.3",
+        "from 1e5 rollouts of evidence on the information is ln((n + K) / n) / 2, where the closed form cancels",
+    ),
+    watch="mean evidence and mean success rate of the chosen prompts, the share that was never seen before",
+)
+
+_MANY = 1e5
+"""Evidence from which the closed form of the information loses its digits."""
+
+
+def posterior_update(
+    alpha: ArrayLike,
+    beta: ArrayLike,
+    successes: ArrayLike,
+    n: ArrayLike,
+    decay: float = 1.0,
+    alpha0: float = 1.0,
+    beta0: float = 1.0,
+) -> Belief:
+    """The belief after s successes of n: alpha' = decay alpha + (1 - decay) alpha0 + s, beta' likewise with n - s.
+
+    Floats or (K,) arrays of prompts that were rolled out. s outside 0..n: ValueError. Eq. 17."""
+    check_counts(successes, n)
+    alpha, beta, s, n = (np.asarray(v, float) for v in (alpha, beta, successes, n))
+    return Belief(decay * alpha + (1 - decay) * alpha0 + s, decay * beta + (1 - decay) * beta0 + (n - s))
+
+
+def beta_entropy(alpha: ArrayLike, beta: ArrayLike) -> np.ndarray:
+    """Differential entropy of Beta(alpha, beta) in nats; may be negative."""
+    a, b = np.asarray(alpha, float), np.asarray(beta, float)
+    return log_beta(a, b) - (a - 1) * digamma(a) - (b - 1) * digamma(b) + (a + b - 2) * digamma(a + b)
+
+
+def beta_binomial_pmf(alpha: ArrayLike, beta: ArrayLike, K: int) -> np.ndarray:
+    """Chance of s = 0..K successes in the next K rollouts: (K + 1,), or (M, K + 1) for M beliefs."""
+    a, b = np.asarray(alpha, float)[..., None], np.asarray(beta, float)[..., None]
+    s = np.arange(K + 1.0)
+    log_choose = log_gamma(K + 1) - log_gamma(s + 1) - log_gamma(K - s + 1)
+    return np.exp(log_choose + log_beta(a + s, b + K - s) - log_beta(a, b))
+
+
+def mutual_information(alpha: ArrayLike, beta: ArrayLike, K: int) -> np.ndarray:
+    """Nats that K more rollouts are expected to tell about the success rate; floats or (M,), never negative.
+
+    H(alpha, beta) - sum over s of P(s) H(alpha + s, beta + K - s). A belief with a zero count knows all: 0."""
+    a, b = np.broadcast_arrays(np.asarray(alpha, float), np.asarray(beta, float))
+    proper, many = (a > 0) & (b > 0), a + b >= _MANY
+    # beliefs outside the closed form's range are replaced before it, so that it cannot overflow
+    closed = proper & ~many
+    x, y = np.where(closed, a, 1.0), np.where(closed, b, 1.0)
+    s = np.arange(K + 1.0)
+    after = beta_entropy(x[..., None] + s, y[..., None] + K - s)
+    told = beta_entropy(x, y) - (beta_binomial_pmf(x, y, K) * after).sum(axis=-1)
+    told = np.where(many, 0.5 * np.log1p(K / np.where(many, a + b, 1.0)), told)
+    return np.where(proper, np.maximum(told, 0.0), 0.0)
+
+
+def variance_reduction(alpha: ArrayLike, beta: ArrayLike) -> np.ndarray:
+    """Expected fall of the belief's variance by one rollout: phi (1 - phi) / (n + 1)^2 with n = alpha + beta."""
+    a, b = np.asarray(alpha, float), np.asarray(beta, float)
+    n = a + b
+    return a * b / np.where(n > 0, n, 1.0) ** 2 / (n + 1) ** 2
+
+
+class Worth(NamedTuple):
+    """phi_bar = mean of the belief, weight, mutual_information, score = weight times information; floats or (M,)."""
+
+    phi_bar: np.ndarray
+    weight: np.ndarray
+    mutual_information: np.ndarray
+    score: np.ndarray
+
+
+def wmi(alpha: ArrayLike, beta: ArrayLike, K: int, eta: float = 3.0, mu: float = 0.3) -> Worth:
+    """Weighted mutual information: phi (1 - phi) exp(-eta (phi - mu)^2) times what K rollouts tell.
+
+    phi = alpha / (alpha + beta), 0 where both are 0."""
+    a, b = np.asarray(alpha, float), np.asarray(beta, float)
+    phi = a / np.where(a + b > 0, a + b, 1.0)
+    weight = phi * (1 - phi) * np.exp(-eta * (phi - mu) ** 2)
+    told = mutual_information(a, b, K)
+    return Worth(phi, weight, told, weight * told)
+
+
+class Selection(NamedTuple):
+    """scores (M,), selected (batch,) int64 positions, best first."""
+
+    scores: np.ndarray
+    selected: np.ndarray
+
+
+def select(states: ArrayLike, K: int, batch_size: int, eta: float = 3.0, mu: float = 0.3) -> Selection:
+    """The batch_size beliefs with the largest weighted information; states (M, 2), ties in candidate order.
+
+    Raises ValueError where there are fewer candidates than places."""
+    a, b = np.asarray(states, float).reshape(-1, 2).T
+    if batch_size > len(a):
+        raise ValueError(f"{batch_size} prompts cannot be chosen from {len(a)} candidates")
+    scores = wmi(a, b, K, eta, mu).score
+    return Selection(scores, largest(scores, batch_size))
+
+
+Criterion: TypeAlias = Literal["wmi", "difficulty", "evidence"]
+
+
+@dataclass(frozen=True)
+class Insight(Method):
+    """Difficulty weight times expected information of K more rollouts, over random candidates; no draw from beliefs.
+
+    K: rollouts a prompt will get. eta, mu: width and centre of the difficulty weight. decay < 1 pulls a belief back to
+    the prior when its prompt is rolled out. criterion: wmi, or the paper's simpler rivals difficulty (mean nearest to
+    one half) and evidence (fewest rollouts).
+    """
+
+    K: int = 8
+    eta: float = 3.0
+    mu: float = 0.3
+    decay: float = 1.0
+    candidate_ratio: float = 16
+    alpha0: float = 1.0
+    beta0: float = 1.0
+    criterion: Criterion = "wmi"
+
+    card = CARD
+
+    def __post_init__(self) -> None:
+        if self.criterion not in get_args(Criterion):
+            raise ValueError(f"no criterion {self.criterion!r}; there are {', '.join(get_args(Criterion))}")
+
+    def init(self, pool: Pool) -> Belief:
+        """The prior for every prompt."""
+        return Belief(np.full(len(pool), float(self.alpha0)), np.full(len(pool), float(self.beta0)))
+
+    def observe(self, state: Belief, step: Step) -> Belief:
+        """Count the plain outcomes of the prompts that were rolled out."""
+        rows, solved, tried = step.evidence(len(state.alpha))
+        new = posterior_update(state.alpha[rows], state.beta[rows], solved, tried, self.decay, self.alpha0, self.beta0)
+        return Belief(set_rows(state.alpha, rows, new.alpha), set_rows(state.beta, rows, new.beta))
+
+    def reveal(self, state: Belief) -> Mapping[str, np.ndarray]:
+        """mean with its central 90 % interval, evidence = rollouts counted with the prior, and the score's two factors.
+
+        Equal beliefs are computed once."""
+        pairs, which = np.unique(state.alpha + 1j * state.beta, return_inverse=True)
+        a, b = pairs.real, pairs.imag
+        low, high = beta_law.interval(a, b)
+        worth = wmi(a, b, self.K, self.eta, self.mu)
+        columns = {
+            "mean": worth.phi_bar,
+            "low": low,
+            "high": high,
+            "evidence": a + b,
+            "weight": worth.weight,
+            "information": worth.mutual_information,
+            "score": worth.score,
+        }
+        return {name: column[which] for name, column in columns.items()}
+
+    def select(self, state: Belief, draft: Draft, rng: np.random.Generator) -> np.ndarray:
+        """The best of `candidate_ratio` random candidates for each place; among equals, who was drawn first."""
+        rows = draft.candidates()
+        luck = rng.random(len(state.alpha))[rows]
+        rows = rows[smallest(luck, ceil(self.candidate_ratio * draft.wanted))]
+        a, b = state.alpha[rows], state.beta[rows]
+        if self.criterion == "wmi":
+            worth = wmi(a, b, self.K, self.eta, self.mu).score
+        else:
+            worth = -np.abs(a / (a + b) - 0.5) if self.criterion == "difficulty" else -(a + b)
+        return rows[largest(worth, draft.wanted)]
