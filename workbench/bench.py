@@ -67,8 +67,8 @@ def _one_demo(name: str, experiment: Experiment, seed: int) -> Iterator[Figure]:
             print(f"{name} seed {seed} step {run.n_steps}/{run.target}", end="\r", flush=True)
     first, last = by_prompt(run.evaluations[0][1]), by_prompt(run.evaluations[-1][1])
     note = f"seed {seed}; {len(first)} evaluation prompts"
-    yield Figure(name, "eval_start", float(first.mean()), "pass rate", note=note)
-    yield Figure(name, "eval_gain", float(last.mean() - first.mean()), "pass rate", note=note)
+    yield Figure(name, "eval_start", float(np.nanmean(first)), "pass rate", note=note)
+    yield Figure(name, "eval_gain", float(np.nanmean(last) - np.nanmean(first)), "pass rate", note=note)
     yield Figure(name, "seconds_per_step", float(np.median(wall)), "s", note=f"{note}; load {os.getloadavg()[0]:.1f}")
     yield Figure(name, "cpu_seconds_per_step", float(np.median(cpu)), "s", note=note)
 

@@ -216,7 +216,7 @@ class Run:
         """Score the fixed evaluation set under the current policy; returns the rollouts and the seconds."""
         began = time.perf_counter()
         rollouts = self.world.evaluate(self.n_steps)
-        self.evaluations.append((self.n_steps, rollouts))
+        self.evaluations = [*self.evaluations[:1], (self.n_steps, rollouts)]  # the first and the newest
         return rollouts, time.perf_counter() - began
 
     def begin(self) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from workbench.analysis.summary import mean, summary, zero_share
+from workbench.analysis.summary import Tally, mean, summary, zero_share
 from workbench.experiment import Experiment, Run
 from workbench.types import Step
 
@@ -113,13 +113,13 @@ def watch(experiment: Experiment, *, resume: str | None, seconds: float | None, 
         console.print(f"run [bold]{run.run}[/] in store [bold]{experiment.store}[/]; {facts(run.world.describe())}")
         with dashboard(experiment.store, run.run, port, browser) as server:
             deadline = began + seconds if seconds else float("inf")
-            steps = train(run, lambda: bool(pressed) or time.perf_counter() >= deadline)
+            tally = train(run, lambda: bool(pressed) or time.perf_counter() >= deadline)
             if not run.done:
                 tell("scoring the evaluation set once more")
                 with suppress(KeyboardInterrupt):  # a second Ctrl-C skips it
                     run.wrap_up()
             run.close("finished" if run.done else "stopped")
-            lines = summary(run.run, experiment, steps, run.evaluations, time.perf_counter() - began)
+            lines = summary(run.run, experiment, tally, run.evaluations, time.perf_counter() - began)
             console.print("\n" + "\n".join(lines), markup=False)
             if server is not None and console.is_terminal and not pressed:
                 console.print("\nThe dashboard stays up; Ctrl-C ends it.")
@@ -128,9 +128,9 @@ def watch(experiment: Experiment, *, resume: str | None, seconds: float | None, 
     return 0
 
 
-def train(run: Run, stop: Callable[[], bool]) -> list[Step]:
+def train(run: Run, stop: Callable[[], bool]) -> Tally:
     """All steps until the run is done or stop() says so, with a bar in a terminal and a line a step elsewhere."""
-    steps: list[Step] = []
+    tally = Tally()
     columns = (
         TextColumn("step {task.completed}/{task.total}"),
         BarColumn(),
@@ -143,12 +143,12 @@ def train(run: Run, stop: Callable[[], bool]) -> list[Step]:
         while not (run.done or stop()):
             began = time.perf_counter()
             done = run.step()
-            steps.append(done)
+            tally.add(done)
             line = status_line(done, time.perf_counter() - began)
             progress.update(bar, completed=run.n_steps, description=line)
             if not console.is_terminal:
                 console.print(f"step {run.n_steps}/{run.target}  {line}")
-    return steps
+    return tally
 
 
 def facts(world: Mapping[str, object]) -> str:
