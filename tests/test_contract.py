@@ -6,7 +6,7 @@ import ast
 import copy
 import pickle
 import types
-from dataclasses import FrozenInstanceError, fields
+from dataclasses import FrozenInstanceError, fields, replace
 from typing import Literal, get_args, get_origin, get_type_hints
 
 import numpy as np
@@ -14,7 +14,7 @@ import pytest
 from contract.scripted import ScriptedWorld, Uneven, barren, equal, pool_of
 
 from workbench import catalog
-from workbench.pipeline import Pipeline, advance, generator, run
+from workbench.pipeline import Pipeline, advance, generator, join, run
 from workbench.stages import VERBS, Card, Method
 from workbench.types import Advantage, Batch, Budget, Cut, Draft, Fork, Frontier, Loss, Plan, Ragged, Rollouts, Step
 
@@ -120,7 +120,8 @@ def test_card_is_complete(slug: str) -> None:
     if card.source != "ours":
         parts = card.arxiv.split(".")
         assert [len(p) for p in parts] == [4, 5], card.arxiv
-        assert card.code.startswith("https://")
+        published = card.source in ("code", "C*")  # what is known from a paper alone may have no code to point at
+        assert card.code.startswith("https://") or (not card.code and not published)
     assert isinstance(card.deviations, tuple)
 
 
@@ -296,9 +297,24 @@ def test_allocate_spends_the_budget_exactly(slug: str, prompts: int, rollouts: i
     state, draft = draft_after(method)
     fresh = np.arange(prompts)
     draft = draft.with_(budget=Budget(prompts=prompts, rollouts=rollouts), prompts=fresh, fresh=fresh)
-    plan = method.allocate(state, draft.with_(rollouts=None, plan=None), rng())
-    assert plan.n_rollouts == rollouts
-    assert np.isin(plan.prompt, fresh).all()
+    plans = rounds_of(method, state, draft.with_(rollouts=None, plan=None))
+    assert np.isin(np.concatenate([plan.prompt for plan in plans]), fresh).all()
+    asked = sum(plan.n_rollouts for plan in plans)
+    assert asked == rollouts or (method.card.unspent and 0 < asked < rollouts)
+
+
+def rounds_of(method: Method, state: object, draft: Draft) -> list[Plan]:
+    """What a method asks for, round after round, until it wants nothing more."""
+    world, plans, parts = ScriptedWorld(), [], []
+    while (plan := method.allocate(state, draft, rng())).n_rollouts:
+        plan = replace(plan, ordinal=np.full(len(plan), 100 * draft.round), step=draft.step)
+        plans.append(plan)
+        parts.append(world.sample(plan))
+        draft = draft.with_(
+            fresh=draft.fresh[:0], round=draft.round + 1, plan=Plan.concat(plans), rollouts=join(parts, plans)
+        )
+        assert draft.round < 64
+    return plans
 
 
 @acting("allocate")
@@ -395,7 +411,8 @@ def test_every_rollout_has_one_fate(slug: str) -> None:
     for _, done in steps:
         r = done.rollouts
         assert len(np.unique(r.id)) == len(r)
-        assert len(done.fate) == len(r) == int(done.plan.n.sum())
+        assert len(done.fate) == len(r)
+        assert (r.ask >= 0).sum() == done.plan.n.sum()  # the others are replayed, or came from elsewhere
         assert ((done.fate == "trained") == (done.advantage.keep & (r.failure == ""))).all()
         assert ((done.fate == "failed") == (r.failure != "")).all()
 

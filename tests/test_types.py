@@ -1,14 +1,17 @@
 from __future__ import annotations
 
+import copy
+import pickle
+
 import numpy as np
 import pytest
-from contract.scripted import ScriptedWorld, barren, equal, pool_of
+from contract.scripted import ScriptedWorld, barren, equal, pool_of, rollouts_of
 from hypothesis import given
 from hypothesis import strategies as st
 
 from workbench.catalog import make
 from workbench.pipeline import Pipeline, run
-from workbench.types import Advantage, Budget, Draft, Plan, Pool, Ragged, Rollouts
+from workbench.types import Advantage, Budget, Draft, Plan, Pool, Ragged, Rollouts, Step
 
 rows = st.lists(st.lists(st.integers(-9, 9), max_size=5), max_size=8)
 
@@ -140,3 +143,17 @@ def test_evidence_by_prompt() -> None:
     assert ((solved >= 0) & (solved <= tried)).all()
     assert tried.sum() == np.isfinite(step.rollouts.correct).sum()
     assert [len(x) for x in barren(step).evidence(5)] == [0, 0, 0]
+
+
+def test_rollouts_pickle_and_copy() -> None:
+    rows = rollouts_of([[1, 0], [None, 1]]).with_(rewards={"exact": np.ones(4)})
+    for again in (pickle.loads(pickle.dumps(rows)), copy.deepcopy(rows)):
+        assert equal(again, rows)
+
+
+def test_replayed_rows_are_no_evidence() -> None:
+    rows = rollouts_of([[1, 0], [1, 1]])
+    rows = rows.with_(ask=np.array([0, 0, -1, 1]))
+    none = np.full(4, "", dtype=object)
+    done = Step(1, np.arange(2), Plan(np.arange(2), [2, 1]), rows, Advantage.start(rows), none, none)
+    assert [column.tolist() for column in done.evidence(2)] == [[0, 1], [1.0, 1.0], [2.0, 1.0]]

@@ -77,6 +77,8 @@ class Card:
     deviations: tuple[str, ...] = ()
     watch: str = ""
     """What to look at when it runs."""
+    unspent: str = ""
+    """Why a part of a step's rollouts may stay unspent; "" = its allocation always spends them all."""
     golden: str = ""
     """The file of test vectors, where its name is not the slug."""
 

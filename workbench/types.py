@@ -361,6 +361,11 @@ class Rollouts:
             failure=np.full(r, "", dtype=object),
         )
 
+    def __reduce__(self) -> tuple:
+        """Pickle and copy with plain dicts: a read-only view of one cannot be."""
+        columns = {f.name: getattr(self, f.name) for f in fields(self)}
+        return _rebuilt, ({n: dict(c) if isinstance(c, Mapping) else c for n, c in columns.items()},)
+
     def take(self, rows: np.ndarray) -> Rollouts:
         """The rollouts named by an index or boolean mask, with every column."""
         return Rollouts(**{f.name: _take(getattr(self, f.name), rows) for f in fields(self)})
@@ -390,6 +395,10 @@ class Rollouts:
             f"Rollouts({len(self)} of {len(np.unique(self.prompt))} prompts, "
             f"mean reward {reward:.3f}, {int(self.length.sum())} tokens)"
         )
+
+
+def _rebuilt(columns: dict) -> Rollouts:
+    return Rollouts(**columns)
 
 
 @dataclass(frozen=True, eq=False)
@@ -475,9 +484,10 @@ class Step:
     def evidence(self, n_prompts: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Plain outcomes by prompt: rows (K,) int64 ascending, successes (K,) and tries (K,) float64.
 
-        Hinted, repaired, teacher, probe and evaluation rollouts are no evidence; neither are null rewards.
+        Hinted, repaired, teacher, probe and evaluation rollouts are no evidence; neither are null rewards, nor rows
+        that no ask of this step made (ask < 0: replayed, or of another node).
         """
-        seen = self.rollouts.plain
+        seen = self.rollouts.plain & (self.rollouts.ask >= 0)
         prompt = self.rollouts.prompt[seen]
         tries = np.bincount(prompt, minlength=n_prompts)
         solved = np.bincount(prompt, self.rollouts.correct[seen], minlength=n_prompts)

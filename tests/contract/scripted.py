@@ -21,6 +21,7 @@ def pool_of(n: int) -> Pool:
         answer=text,
         prefix=np.full(n, "", dtype=object),
         stratum=np.where(np.arange(n) % 3 == 0, "b", "a").astype(object),
+        features={"embedding": np.random.default_rng(0).standard_normal((n, 4)).astype(np.float32)},
     )
 
 
