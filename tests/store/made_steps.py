@@ -16,7 +16,7 @@ def made_pool(n: int, lead: str = "p") -> Pool:
     stratum = np.where(np.arange(n) % 2, "odd", "even").astype(object)
     return Pool(
         ids, text, answer, np.full(n, "", dtype=object), stratum,
-        {"size": np.arange(2.0 * n).reshape(n, 2)}, {"note": text, "big": np.arange(n) + 2**60},
+        {"size": np.arange(2.0 * n).reshape(n, 2), "embedding": np.cos(np.arange(3.0 * n)).reshape(n, 3).astype(np.float32)}, {"note": text, "big": np.arange(n) + 2**60},
     )  # fmt: skip
 
 

@@ -217,7 +217,7 @@ def test_a_store_from_a_newer_version_is_refused_and_left_alone(tmp_path, pool):
     (tmp_path / "STORE").write_text(json.dumps({"schema_version": 99}))
     before = sorted(p for p in tmp_path.rglob("*"))
     for opening in (lambda: Store.open(tmp_path), lambda: Writer(tmp_path, {}, pool)):
-        with pytest.raises(StoreError, match=r"schema version 99, this program knows up to 1.*Upgrade"):
+        with pytest.raises(StoreError, match=r"schema version 99, this program knows up to 2.*Upgrade"):
             opening()
     assert sorted(p for p in tmp_path.rglob("*")) == before
     (tmp_path / "STORE").write_text("{")

@@ -78,26 +78,33 @@ def _write_base(
     con.execute(f"ATTACH {quoted(scratch)} AS made (STORAGE_VERSION '{STORAGE_VERSION}')")
     if before.base:
         con.execute(f"ATTACH {quoted(folder / before.base)} AS old (READ_ONLY)")
+    kept = tables_of(con, "old")
     con.execute(f"USE made; BEGIN TRANSACTION; {SCHEMA_SQL}")
     for name in tables():
         if name in WIDE:
             continue
-        if before.base:
+        if name in kept:
             con.execute(f"INSERT INTO made.{name} BY NAME SELECT * FROM old.{name}")
         new = [str(p) for path_ in todo if (p := path_ / f"{name}.parquet").exists()]
         if new:
-            con.execute(f"INSERT INTO made.{name} BY NAME SELECT * FROM read_parquet(?)", [new])
+            con.execute(f"INSERT INTO made.{name} BY NAME SELECT * FROM read_parquet(?, union_by_name = true)", [new])
     con.execute("COMMIT; USE memory; CHECKPOINT made; DETACH made")
     if before.base:
         con.execute("DETACH old")
     _publish(scratch, path)
 
 
+def tables_of(con: duckdb.DuckDBPyConnection, database: str) -> set[str]:
+    """The tables of an attached base: one of an earlier version lacks some."""
+    found = con.execute("SELECT table_name FROM duckdb_tables() WHERE database_name = ?", [database]).fetchall()
+    return {name for (name,) in found}
+
+
 def _write_part(con: duckdb.DuckDBPyConnection, wide: list[str], path: Path) -> None:
     scratch = path.with_suffix(".tmp")
     listed = ", ".join(quoted(p) for p in wide)
     con.execute(
-        f"COPY (SELECT * FROM read_parquet([{listed}])) TO {quoted(scratch)} (FORMAT parquet, COMPRESSION zstd)"
+        f"COPY (SELECT * FROM read_parquet([{listed}], union_by_name = true)) TO {quoted(scratch)} (FORMAT parquet, COMPRESSION zstd)"
     )
     _publish(scratch, path)
 

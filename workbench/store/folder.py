@@ -78,17 +78,18 @@ def write_current(folder: Path, current: Current) -> None:
     write_durably(folder / "CURRENT", json.dumps(asdict(current)))
 
 
-def check_version(folder: Path) -> None:
-    """Refuse a store that a newer workbench has written."""
+def check_version(folder: Path) -> int | None:
+    """Schema version of a store, None before there is one; refuse one that a newer workbench has written."""
     try:
         text = (folder / "STORE").read_text(encoding="utf-8")
     except FileNotFoundError:
-        return
+        return None
     try:
         version = int(json.loads(text)["schema_version"])
     except (ValueError, KeyError, TypeError) as error:
         raise StoreError(f"{folder / 'STORE'} is damaged ({text[:40]!r}); write {marker()!r} into it") from error
     refuse_newer(folder, version)
+    return version
 
 
 def refuse_newer(folder: Path, version: int) -> None:
@@ -106,10 +107,12 @@ def marker() -> str:
 
 
 def create(folder: Path) -> None:
-    """Make the folders of a store where they are missing."""
-    check_version(folder)
+    """Make the folders of a store where they are missing; one of an earlier version is from now on of this one.
+
+    Its files stay as they are: an older program refuses the folder, this one reads both."""
+    version = check_version(folder)
     (folder / "commits").mkdir(parents=True, exist_ok=True)
-    if not (folder / "STORE").exists():
+    if version != SCHEMA_VERSION:
         write_durably(folder / "STORE", marker())
 
 

@@ -16,10 +16,10 @@ import duckdb
 import pyarrow as pa
 
 from workbench.store import folder as files
-from workbench.store.compaction import quoted
+from workbench.store.compaction import quoted, tables_of
 from workbench.store.errors import ReadOnlyError, StoreError
 from workbench.store.questions import Ask, Questions
-from workbench.store.schema import TABLES_SQL, VIEWS_SQL, WIDE, comments, tables
+from workbench.store.schema import SCHEMA_VERSION, TABLES_SQL, VIEWS_SQL, WIDE, comments, tables
 from workbench.types import Pool, Step
 
 Params = Mapping[str, object] | Sequence[object] | None
@@ -196,7 +196,9 @@ class Store:
                 if name in WIDE:
                     self._wide = ([] if anew else self._wide) + files_
                 elif files_:
-                    con.execute(f"INSERT INTO tail.{name} BY NAME SELECT * FROM read_parquet(?)", [files_])
+                    con.execute(
+                        f"INSERT INTO tail.{name} BY NAME SELECT * FROM read_parquet(?, union_by_name = true)", [files_]
+                    )
             newest = con.execute("SELECT max(schema_version) FROM tail.commits").fetchone()
             files.refuse_newer(self.folder, (newest and newest[0]) or 0)
             self._define(current, base if current.base else "", anew)
@@ -206,7 +208,7 @@ class Store:
             self._generation = -1
             if isinstance(error, duckdb.InvalidInputException):
                 raise StoreError(
-                    f"a commit in {self.folder} is damaged: {error}. Restore that file from a copy; all commits before it "
+                    f"a commit in {self.folder} is damaged: {str(error).splitlines()[0]}. Restore that file from a copy; all commits before it "
                     "are whole"
                 ) from error
             raise
@@ -222,11 +224,18 @@ class Store:
         con = self._con
         sources = {n: f"SELECT * FROM tail.{n}" for n in tables()}
         if base:
-            sources |= {n: f"SELECT * FROM {base}.{n} UNION ALL {s}" for n, s in sources.items() if n not in WIDE}
+            there = tables_of(con, base).difference(WIDE)
+            sources |= {n: f"SELECT * FROM {base}.{n} UNION ALL BY NAME {sources[n]}" for n in tables() if n in there}
         paths = [str(self.folder / p) for p in current.parts] + self._wide
+        oldest = con.execute(f"SELECT min(schema_version) FROM ({sources['commits']})").fetchone()[0]  # type: ignore[index]
         for name in WIDE:
-            if paths:
-                sources[name] = f"SELECT * FROM read_parquet([{', '.join(quoted(p) for p in paths)}])"
+            if not paths:
+                continue
+            sources[name] = f"SELECT * FROM read_parquet([{', '.join(quoted(p) for p in paths)}])"
+            if oldest < SCHEMA_VERSION:  # all footers are read first: only where files may differ
+                sources[name] = (
+                    f"{sources[name][:-1]}, union_by_name = true) UNION ALL BY NAME SELECT * FROM tail.{name}"
+                )
         con.execute("DELETE FROM superseded")
         con.execute(
             f"INSERT INTO superseded SELECT DISTINCT c.run, c.rank, c.seq FROM ({sources['commits']}) c, "

@@ -1,7 +1,8 @@
 -- What does the store keep? Every table and column of a trajectory store, in DuckDB's SQL: the one declaration.
 -- Writers take their Arrow schemas from it, readers their empty tables, the dashboard its tooltips.
 -- Null means not known. Key of a rollout: (run, rank, step, row). Key of a commit: (run, rank, seq).
--- schema_version 1
+-- schema_version 2
+-- 2: nodes, decisions; advantages.node_id. Older files are read as they are: what they lack is empty or null.
 
 CREATE TABLE commits (
     run VARCHAR,
@@ -277,6 +278,118 @@ COMMENT ON COLUMN rewards.rollout_id IS 'Rollout id: step:prompt:k, with the pur
 COMMENT ON COLUMN rewards.part IS 'format, closeness, exactness, ...';
 COMMENT ON COLUMN rewards.value IS 'Null where the part could not be computed.';
 
+CREATE TABLE nodes (
+    run VARCHAR,
+    rank SMALLINT,
+    seq INTEGER,
+    step INTEGER,
+    node_id VARCHAR,
+    tree_id VARCHAR,
+    parent_id VARCHAR,
+    prompt_id VARCHAR,
+    group_id INTEGER,
+    row INTEGER,
+    agent_id VARCHAR,
+    call_id VARCHAR,
+    kind VARCHAR,
+    segment_depth INTEGER,
+    fork_depth INTEGER,
+    turn INTEGER,
+    token_start INTEGER,
+    n_tokens INTEGER,
+    entropy_at_fork DOUBLE,
+    confidence_at_fork DOUBLE,
+    entropy_mean DOUBLE,
+    choice VARCHAR,
+    behaviour_logprob DOUBLE,
+    sampled_under VARCHAR,
+    policy_version INTEGER,
+    temperature DOUBLE,
+    top_p DOUBLE,
+    status VARCHAR,
+    reason VARCHAR,
+    at_step INTEGER,
+    reward DOUBLE,
+    reward_parts MAP(VARCHAR, DOUBLE),
+    value DOUBLE,
+    n_leaves INTEGER,
+    duplicate_of VARCHAR,
+    replaced_by VARCHAR,
+    derived_from VARCHAR,
+    anchor_hash VARCHAR,
+    anchor_ref VARCHAR,
+    trained BOOLEAN,
+    untrained_reason VARCHAR
+);
+COMMENT ON TABLE nodes IS 'Trees of rollouts: a node is a run of tokens with one author and no fork inside, parents before children. Flat rollouts have no rows here; the view trees derives them as a root and one leaf.';
+COMMENT ON COLUMN nodes.run IS 'Run id, e.g. 2026-11-28-sim-k3f2.';
+COMMENT ON COLUMN nodes.rank IS 'Writer of the run that recorded the row; 0 where one process trains.';
+COMMENT ON COLUMN nodes.seq IS 'Commit that holds the row: (run, rank, seq) names one commit directory, see commits.';
+COMMENT ON COLUMN nodes.step IS 'Training step; 0 is before any update.';
+COMMENT ON COLUMN nodes.node_id IS 'Unique in its run and step; paths such as tree/0.2.1 sort in drawing order.';
+COMMENT ON COLUMN nodes.tree_id IS 'The prompt instance the node belongs to.';
+COMMENT ON COLUMN nodes.parent_id IS 'Node it continues; null only for the root.';
+COMMENT ON COLUMN nodes.prompt_id IS 'Stable prompt id, equal across runs and machines; see prompts.';
+COMMENT ON COLUMN nodes.group_id IS 'Normalisation group of its rollouts inside the step.';
+COMMENT ON COLUMN nodes.row IS 'Rollout that ends in this node (its row in the step), where one does; its tokens lie in the completions of any rollout that ends in it or below it.';
+COMMENT ON COLUMN nodes.agent_id IS 'Agent that acted, where there are several.';
+COMMENT ON COLUMN nodes.call_id IS 'Call of the agent.';
+COMMENT ON COLUMN nodes.kind IS 'prompt, model, tool, feedback or probe: who wrote the tokens.';
+COMMENT ON COLUMN nodes.segment_depth IS 'Nodes above it.';
+COMMENT ON COLUMN nodes.fork_depth IS 'Forks above it.';
+COMMENT ON COLUMN nodes.turn IS 'Step of the environment.';
+COMMENT ON COLUMN nodes.token_start IS 'Tokens before it in the sequence of every leaf below, the prompt''s included: token_start + n_tokens of its parent.';
+COMMENT ON COLUMN nodes.n_tokens IS 'Tokens of the node itself.';
+COMMENT ON COLUMN nodes.entropy_at_fork IS 'Entropy at its first token, nats.';
+COMMENT ON COLUMN nodes.confidence_at_fork IS 'Confidence at its first token.';
+COMMENT ON COLUMN nodes.entropy_mean IS 'Mean entropy of its tokens, nats.';
+COMMENT ON COLUMN nodes.choice IS 'How its first token was set: sampled, greedy or forced.';
+COMMENT ON COLUMN nodes.behaviour_logprob IS 'Log-probability of its tokens, summed, under the sampling policy in its sampling context, nats.';
+COMMENT ON COLUMN nodes.sampled_under IS 'Node whose path was the sampling context; null = the parent.';
+COMMENT ON COLUMN nodes.policy_version IS 'Optimiser updates that the sampling policy had seen.';
+COMMENT ON COLUMN nodes.temperature IS 'Of the sampler.';
+COMMENT ON COLUMN nodes.top_p IS 'Of the sampler.';
+COMMENT ON COLUMN nodes.status IS 'live, pruned or discarded; what is not live is so with all below it.';
+COMMENT ON COLUMN nodes.reason IS 'Why it was pruned or discarded; empty where live.';
+COMMENT ON COLUMN nodes.at_step IS 'Decode step or turn of that decision.';
+COMMENT ON COLUMN nodes.reward IS 'Of a leaf, or the verdict of a probe; null where there is none.';
+COMMENT ON COLUMN nodes.reward_parts IS 'Named parts of it.';
+COMMENT ON COLUMN nodes.value IS 'Mean reward of the live rewarded leaves below, itself included; null without any.';
+COMMENT ON COLUMN nodes.n_leaves IS 'How many those are.';
+COMMENT ON COLUMN nodes.duplicate_of IS 'Node of which it is a padding copy that was not generated; null for none.';
+COMMENT ON COLUMN nodes.replaced_by IS 'Node that repaired it.';
+COMMENT ON COLUMN nodes.derived_from IS 'Node or rollout it was made from, also of another tree.';
+COMMENT ON COLUMN nodes.anchor_hash IS 'Hash of what the environment showed before it.';
+COMMENT ON COLUMN nodes.anchor_ref IS 'Where that is kept.';
+COMMENT ON COLUMN nodes.trained IS 'Whether it entered the loss.';
+COMMENT ON COLUMN nodes.untrained_reason IS 'depth_window, width, shared_elsewhere, zero_advantage, mask, ...; empty where trained.';
+
+CREATE TABLE decisions (
+    run VARCHAR,
+    rank SMALLINT,
+    seq INTEGER,
+    step INTEGER,
+    position INTEGER,
+    node_id VARCHAR,
+    at_token INTEGER,
+    kind VARCHAR,
+    inputs MAP(VARCHAR, DOUBLE),
+    outcome VARCHAR,
+    weight DOUBLE
+);
+COMMENT ON TABLE decisions IS 'Every test for a fork, a suppression, a cut or a branch that was made at a node, also those that changed nothing; of these a sample where there are many.';
+COMMENT ON COLUMN decisions.run IS 'Run id, e.g. 2026-11-28-sim-k3f2.';
+COMMENT ON COLUMN decisions.rank IS 'Writer of the run that recorded the row; 0 where one process trains.';
+COMMENT ON COLUMN decisions.seq IS 'Commit that holds the row: (run, rank, seq) names one commit directory, see commits.';
+COMMENT ON COLUMN decisions.step IS 'Training step; 0 is before any update.';
+COMMENT ON COLUMN decisions.position IS 'Order in the step.';
+COMMENT ON COLUMN decisions.node_id IS 'Node it was made at; of a flat rollout its rollout id.';
+COMMENT ON COLUMN decisions.at_token IS 'Token of the node at which it was made.';
+COMMENT ON COLUMN decisions.kind IS 'fork, suppress, prune, branch, ...';
+COMMENT ON COLUMN decisions.inputs IS 'The numbers it was made from.';
+COMMENT ON COLUMN decisions.outcome IS 'What was done; no = nothing.';
+COMMENT ON COLUMN decisions.weight IS 'Tests the row stands for: above 1 where those that changed nothing were sampled.';
+
 CREATE TABLE advantages (
     run VARCHAR,
     rank SMALLINT,
@@ -291,9 +404,10 @@ CREATE TABLE advantages (
     weight DOUBLE,
     keep BOOLEAN,
     reason VARCHAR,
-    tokens DOUBLE[]
+    tokens DOUBLE[],
+    node_id VARCHAR
 );
-COMMENT ON TABLE advantages IS 'What estimators said, one row per rollout, estimator and term.';
+COMMENT ON TABLE advantages IS 'What estimators said, one row per rollout or node, estimator and term.';
 COMMENT ON COLUMN advantages.run IS 'Run id, e.g. 2026-11-28-sim-k3f2.';
 COMMENT ON COLUMN advantages.rank IS 'Writer of the run that recorded the row; 0 where one process trains.';
 COMMENT ON COLUMN advantages.seq IS 'Commit that holds the row: (run, rank, seq) names one commit directory, see commits.';
@@ -308,6 +422,7 @@ COMMENT ON COLUMN advantages.weight IS 'Multiplies the loss of the rollout.';
 COMMENT ON COLUMN advantages.keep IS 'False leaves the loss, never the store.';
 COMMENT ON COLUMN advantages.reason IS 'Why it left the loss; empty where kept.';
 COMMENT ON COLUMN advantages.tokens IS 'Advantage of each token where the estimator has them; null otherwise.';
+COMMENT ON COLUMN advantages.node_id IS 'Node it is said of; null for a rollout. Then row and rollout_id name the leaf where a shared node has a value for each, and are null otherwise.';
 
 CREATE TABLE fates (
     run VARCHAR,

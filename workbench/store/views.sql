@@ -48,3 +48,30 @@ SELECT latest.run, coalesce(ended.status, CASE WHEN alive.run IS NULL THEN 'inte
     latest.attempt, (SELECT max(step) FROM steps WHERE steps.run = latest.run) AS last_step, latest.started,
     (SELECT max(time) FROM commits WHERE commits.run = latest.run) AS last_record, coalesce(ended.message, '') AS message
 FROM latest LEFT JOIN ended USING (run, attempt) LEFT JOIN alive USING (run);
+
+-- Every rollout as part of a tree: the recorded nodes, and for flat rollouts a root for the prompt and one leaf each.
+-- Exact for rollouts that share nothing: what a flat node would hold is in rollouts and fates already. Not known there:
+-- the tokens of the prompt (n_tokens of a root, hence token_start counts from the first generated token), and summed
+-- log-probabilities (completions.logp has those of each token).
+CREATE OR REPLACE VIEW trees AS
+WITH flat AS (
+    SELECT r.*, f.fate, f.reason, r.step || ':' || r.prompt_id || CASE r.purpose WHEN 'train' THEN '' ELSE '/' || r.purpose END
+        || CASE r.context WHEN '' THEN '' ELSE '/' || r.context END AS tree_id
+    FROM rollouts r ANTI JOIN (FROM nodes WHERE "row" IS NOT NULL) n USING (run, rank, step, "row")
+    LEFT JOIN fates f USING (run, rank, seq, step, "row")
+)
+SELECT * FROM nodes
+UNION ALL BY NAME
+SELECT run, rank, seq, step, tree_id AS node_id, tree_id, prompt_id, min(group_id) AS group_id, 'prompt' AS kind,
+    0 AS segment_depth, 0 AS fork_depth, 0 AS token_start, 'live' AS status, '' AS reason, avg(reward) AS value,
+    count(reward)::INTEGER AS n_leaves
+FROM flat GROUP BY run, rank, seq, step, tree_id, prompt_id
+UNION ALL BY NAME
+SELECT run, rank, seq, step, rollout_id AS node_id, tree_id, tree_id AS parent_id, prompt_id, group_id, "row", 'model' AS kind,
+    1 AS segment_depth, (count(*) OVER (PARTITION BY run, rank, step, tree_id) > 1)::INTEGER AS fork_depth, 0 AS token_start,
+    length AS n_tokens, version AS policy_version,
+    CASE WHEN fate IN ('pruned', 'discarded') THEN fate ELSE 'live' END AS status,
+    CASE WHEN fate IN ('pruned', 'discarded') THEN reason ELSE '' END AS reason, reward, reward AS value,
+    (reward IS NOT NULL)::INTEGER AS n_leaves, fate = 'trained' AS trained, CASE fate WHEN 'trained' THEN '' ELSE reason END
+        AS untrained_reason
+FROM flat;

@@ -24,7 +24,7 @@ import numpy as np
 import pyarrow as pa
 
 from workbench.store import folder as files
-from workbench.store import ledger, opening, tables
+from workbench.store import ledger, opening, tables, trees
 from workbench.store.changes import Beliefs, Changes
 from workbench.store.compaction import compact, is_due
 from workbench.store.errors import LedgerError, StoreError
@@ -117,11 +117,24 @@ class Writer:
         """Name the methods that act from the next step on (verb -> names), after a change of the pipeline."""
         self._estimator = "+".join(who.get("estimate", [])) or "unknown"
 
-    def append(self, step: Step, beliefs: Beliefs | None = None, evaluation: Rollouts | None = None) -> None:
-        """Record a finished step, the beliefs after it, and an evaluation made after it.
+    def append(
+        self,
+        step: Step,
+        beliefs: Beliefs | None = None,
+        evaluation: Rollouts | None = None,
+        *,
+        nodes: trees.Columns | None = None,
+        decisions: trees.Columns | None = None,
+        scores: trees.Columns | None = None,
+    ) -> None:
+        """Record a finished step, the beliefs after it, an evaluation made after it, and the trees of its rollouts.
 
-        Raises LedgerError where it does not add up (nothing is recorded then), StoreError where an earlier step
-        could not be written (this one is not taken then)."""
+        nodes: columns node_id, tree_id, parent_id, n_tokens and any other of the table; row = the rollout that ends in
+        the node, -1 for none; rollouts without nodes are flat. decisions: node_id, kind, outcome ("no" = nothing done),
+        at_token, inputs. scores: node_id, estimator, term, value, and row where the value is of one leaf only.
+
+        Raises LedgerError where it does not add up (nothing is recorded then), StoreError where an earlier step could not
+        be written (this one is not taken then)."""
         self._check_open()
         if step.step <= self.step:
             raise StoreError(
@@ -131,10 +144,14 @@ class Writer:
         if (step.prompts >= len(self.pool)).any() or (step.plan.prompt >= len(self.pool)).any():
             raise LedgerError(f"step {step.step} names a prompt row beyond the {len(self.pool)} of the pool")
         seen = ledger.origins(step.step, step.rollouts, step.plan, self._carried)
+        forest = None if nodes is None else trees.Forest(step.step, nodes, step.rollouts)
+        if forest is not None:
+            seen = forest.counted_once(seen)
         ledger.check(step, seen, self.pool)
         commit = _Commit("step", step.step, beliefs=self._checked(beliefs or {}))
         commit.observed = np.unique(np.concatenate([step.prompts, step.rollouts.prompt]))
         commit.tables.append(tables.step_tables(step, seen, self.pool, self._estimator, commit.time))
+        commit.tables.append(trees.tables(step, forest, decisions, scores, self.pool))
         commit.events = [(event, "step") for event in step.events]
         if evaluation is not None:
             commit.tables.append(self._evaluation_tables(step.step, evaluation))
