@@ -1,9 +1,11 @@
+from itertools import product
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workbench.numerics.apportion import apportion
+from workbench.numerics.apportion import apportion, choose
 
 
 def test_literal_shares() -> None:
@@ -60,3 +62,71 @@ def test_equal_weights_differ_by_one_at_most_and_lowest_first(m: int, total: int
     n = apportion(np.ones(m), total)
     assert n.max() - n.min() <= 1
     assert (np.diff(n) <= 0).all()
+
+
+def test_floors_caps_and_steps_of_their_own() -> None:
+    assert apportion(np.array([5.0, 3, 1]), 9, floor=np.array([0, 4, 1]), cap=np.array([2, 9, 9])).tolist() == [2, 5, 2]
+    assert apportion(np.array([3.0, 2, 1]), 4, cap=np.array([1, 3, 0])).tolist() == [1, 3, 0]
+    assert apportion(np.ones(3), 8, step=2).tolist() == [4, 2, 2]
+    assert apportion(np.array([5.0, 1, 1]), 16, floor=4, step=4).tolist() == [8, 4, 4]
+    assert apportion(np.ones(0), 0, floor=2, cap=3).tolist() == []
+
+
+def test_errors_of_floors_caps_and_steps() -> None:
+    with pytest.raises(ValueError, match="3 rollouts cannot give 2 prompts 1 to 4 each"):
+        apportion(np.ones(2), 3, floor=np.array([1, 4]))
+    with pytest.raises(ValueError, match="prompt 1 must get 3 at least and 2 at most"):
+        apportion(np.ones(2), 8, floor=3, cap=np.array([9, 2]))
+    with pytest.raises(ValueError, match="9 is no multiple of the step 4"):
+        apportion(np.ones(2), 9, step=4)
+
+
+@given(weights, st.integers(1, 5), st.data())
+def test_caps_of_each_prompt_are_kept(weight: list[float], step: int, data: st.DataObject) -> None:
+    cap = step * np.array(data.draw(st.lists(st.integers(0, 9), min_size=len(weight), max_size=len(weight))))
+    total = step * data.draw(st.integers(0, int(cap.sum()) // step))
+    n = apportion(np.array(weight), total, cap=cap, step=step)
+    assert n.sum() == total
+    assert (n <= cap).all()
+    assert (n % step == 0).all()
+
+
+def taken(*arguments: object) -> tuple:
+    got = choose(*arguments)
+    return got.chosen.tolist(), got.sum
+
+
+def test_arms_meet_the_total_where_they_can() -> None:
+    value = np.log([[0.1, 0.2, 0.7], [0.6, 0.3, 0.1]])
+    assert taken(value, [2, 2], [2, 4, 6], 16) == ([2, 0], 16)
+    assert taken(value, [2, 2], [2, 4, 6], 24) == ([2, 2], 24)
+    assert taken(value, [2, 2], [2, 4, 6], 99) == ([2, 2], 24)
+    assert taken(value, [2, 2], [2, 4, 6], 0) == ([0, 0], 8)
+    assert taken(np.zeros((1, 2)), [3], [2, 4], 9) == ([0], 6)  # 6 and 12 are equally near
+    assert taken([[0.0, 1.0]], [3], [2, 4], 9) == ([1], 12)
+    assert taken(np.zeros((0, 2)), [], [2, 4], 9) == ([], 0)
+
+
+def test_arms_that_do_not_fit() -> None:
+    with pytest.raises(ValueError, match=r"\(1, 2\) values for 2 classes and 2 arms"):
+        choose(np.zeros((1, 2)), [1, 2], [2, 4], 9)
+    with pytest.raises(ValueError, match="must not be negative"):
+        choose(np.zeros((1, 2)), [-1], [2, 4], 9)
+
+
+@given(st.data())
+def test_no_other_arms_do_better(data: st.DataObject) -> None:
+    b, a = data.draw(st.integers(1, 3)), data.draw(st.integers(1, 4))
+    size = data.draw(st.lists(st.integers(0, 4), min_size=b, max_size=b))
+    arms = sorted(data.draw(st.sets(st.integers(0, 9), min_size=a, max_size=a)))
+    flat = data.draw(st.lists(st.floats(-5, 0), min_size=a * b, max_size=a * b))
+    value, total = np.array(flat).reshape(b, a), data.draw(st.integers(0, 60))
+    got = choose(value, size, arms, total)
+    assert got.sum == sum(s * arms[c] for s, c in zip(size, got.chosen, strict=True))
+
+    def rank(choice: tuple) -> tuple:
+        spent = sum(s * arms[c] for s, c in zip(size, choice, strict=True))
+        return abs(spent - total), -sum(value[i, c] for i, c in enumerate(choice))
+
+    best = min(rank(choice) for choice in product(range(a), repeat=b))
+    assert np.allclose(rank(tuple(got.chosen)), best)
