@@ -176,7 +176,9 @@ def test_decisions_are_kept_with_their_inputs_and_thinned_where_many(tmp_path):
         "inputs": [{"entropy": i / many} for i in range(many)] + [{"confidence": 0.25}],
     }  # fmt: skip
     with recorded(tmp_path, step, nodes=nodes, decisions=decisions) as store:
-        rows = store.sql("SELECT outcome, count(*) AS n, round(sum(weight)) AS tests FROM decisions GROUP BY 1 ORDER BY 1")
+        rows = store.sql(
+            "SELECT outcome, count(*) AS n, round(sum(weight)) AS tests FROM decisions GROUP BY 1 ORDER BY 1"
+        )
         last = store.sql("SELECT * FROM decisions ORDER BY position DESC LIMIT 1").to_pylist()[0]
         assert store.sql("SELECT count(*) AS n FROM decisions")["n"][0].as_py() <= trees.MOST_DECISIONS
     assert rows.select(["outcome", "tests"]).to_pylist() == [

@@ -18,6 +18,7 @@ from workbench.store import folder as files
 from workbench.store import tables
 from workbench.store.errors import RunBusyError, StoreError
 from workbench.store.reader import Store
+from workbench.store.retention import Retention
 from workbench.types import Pool
 
 LETTERS = "abcdefghjkmnpqrstuvwxyz23456789"
@@ -125,8 +126,8 @@ def run_tables(
     return [{"runs": row}, tables.prompt_tables(pools)]
 
 
-def attempt_table(attempt: int, from_step: int, who: Mapping[str, list[str]]) -> tables.Tables:
-    """Who acts, where, with which code: recorded each time a run is opened."""
+def attempt_table(attempt: int, from_step: int, who: Mapping[str, list[str]], retention: Retention) -> tables.Tables:
+    """Who acts, where, with which code, and what is kept: recorded each time a run is opened."""
     row = {
         "attempt": [attempt],
         "from_step": from_step,
@@ -134,6 +135,7 @@ def attempt_table(attempt: int, from_step: int, who: Mapping[str, list[str]]) ->
         "pipeline": tables.to_json(who),
         "code_version": _version("rollout-workbench"),
         "machine": tables.to_json(_machine()),
+        **retention.describe(),
     }
     return {"attempts": row}
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import duckdb
@@ -106,11 +106,16 @@ class Store:
         found = self.sql("SELECT run FROM attempts GROUP BY run ORDER BY max(started) DESC LIMIT 1")
         return found["run"][0].as_py() if len(found) else None
 
-    def steps(self, run: str | None = None, pool: Pool | None = None, *, since: int = 0) -> Iterator[Step]:
-        """The recorded steps after `since`, exactly as methods saw them. pool: default the one recorded."""
+    def steps(
+        self, run: str | None = None, pool: Pool | None = None, *, since: int = 0, needs: Collection[str] = ()
+    ) -> Iterator[Step]:
+        """The recorded steps after `since`, exactly as methods saw them. pool: default the one recorded.
+
+        A token column that was not kept for every rollout of a step is None there; where it is named in needs, as in
+        `pipeline.needs`, StoreError says so instead."""
         from workbench.store.rebuild import steps
 
-        return steps(self, self._run(run), pool, since)
+        return steps(self, self._run(run), pool, since, frozenset(needs))
 
     def pool(self, run: str | None = None) -> tuple[Pool, Pool]:
         """The training pool and the evaluation pool of a run, as recorded."""

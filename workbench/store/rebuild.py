@@ -1,6 +1,6 @@
 """Steps and pools out of the store, exactly as methods saw them: folding them rebuilds any method's state.
 
-Read in chunks of steps, by whole columns. Token columns come back where they were kept.
+Read in chunks of steps, by whole columns. Token columns come back where they were kept for the whole step.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from workbench.store.errors import StoreError
+from workbench.store.retention import TOKEN_COLUMNS, missing
 from workbench.store.tables import array_of
 from workbench.types import Advantage, Event, Node, Plan, Pool, Ragged, Resume, Rollouts, Step, Text
 
@@ -56,8 +57,8 @@ def pools(store: Store, run: str) -> tuple[Pool, Pool]:
     return one("train"), one("eval")
 
 
-def steps(store: Store, run: str, pool: Pool | None, since: int) -> Iterator[Step]:
-    """The steps of a run after `since`, in order."""
+def steps(store: Store, run: str, pool: Pool | None, since: int, needs: frozenset[str]) -> Iterator[Step]:
+    """The steps of a run after `since`, in order; StoreError where a column in needs was not kept."""
     pool = pools(store, run)[0] if pool is None else pool
     found = store.sql("SELECT DISTINCT step, rank FROM steps WHERE run = $run AND step > $since ORDER BY step",
                       {"run": run, "since": since})  # fmt: skip
@@ -75,6 +76,12 @@ def steps(store: Store, run: str, pool: Pool | None, since: int) -> Iterator[Ste
             for name, table in read.items():
                 first, last = np.searchsorted(at[name], [step, step + 1])
                 cut[name] = table.slice(first, last - first)
+            if lost := missing({c: cut["completions"][c] for c in TOKEN_COLUMNS}, needs):
+                raise StoreError(
+                    f"step {step} of {run} has the column {lost[0]} for {lost[1]} of {len(cut['completions'])} rollouts, but "
+                    f"the methods need it; only a run recorded with retention='all', or with needs={{'{lost[0]}'}}, can be "
+                    "folded for them"
+                )
             yield _step(step, cut, _Rows(pool))
 
 
@@ -162,7 +169,7 @@ def _rollouts(cut: Mapping[str, pa.Table], rows: _Rows, extra: Mapping[str, np.n
         fork_at=number["fork_at"],
         **text,
         rewards={name: value[names == name] for name in dict.fromkeys(names)},
-        **{c: _ragged(wide[c]) for c in ("tokens", "logp", "entropy", "role", "proximal", "current")},
+        **{c: _ragged(wide[c]) for c in TOKEN_COLUMNS},
         extra=extra,
     )
 
@@ -187,10 +194,10 @@ def _floats(column: pa.ChunkedArray) -> np.ndarray:
 
 
 def _ragged(column: pa.ChunkedArray) -> Ragged | None:
-    if not len(column) or column.null_count == len(column):
+    if not len(column) or column.null_count:  # not given, or not kept for every rollout
         return None
     lists = pa.concat_arrays(column.chunks)
-    lengths = pc.list_value_length(lists).fill_null(0).to_numpy(zero_copy_only=False)
+    lengths = pc.list_value_length(lists).to_numpy(zero_copy_only=False)
     return Ragged(lists.flatten().to_numpy(), np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64))
 
 

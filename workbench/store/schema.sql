@@ -2,7 +2,7 @@
 -- Writers take their Arrow schemas from it, readers their empty tables, the dashboard its tooltips.
 -- Null means not known. Key of a rollout: (run, rank, step, row). Key of a commit: (run, rank, seq).
 -- schema_version 2
--- 2: nodes, decisions; advantages.node_id. Older files are read as they are: what they lack is empty or null.
+-- 2: nodes, decisions; advantages.node_id and zero; attempts.retention, share and kept. Older files are read as they are: what they lack is empty or null.
 
 CREATE TABLE commits (
     run VARCHAR,
@@ -61,7 +61,10 @@ CREATE TABLE attempts (
     started TIMESTAMP,
     pipeline JSON,
     code_version VARCHAR,
-    machine JSON
+    machine JSON,
+    retention VARCHAR,
+    share DOUBLE,
+    kept VARCHAR[]
 );
 COMMENT ON TABLE attempts IS 'One row each time a writer opened the run: the first start and every resume.';
 COMMENT ON COLUMN attempts.run IS 'Run id, e.g. 2026-11-28-sim-k3f2.';
@@ -73,6 +76,9 @@ COMMENT ON COLUMN attempts.started IS 'UTC.';
 COMMENT ON COLUMN attempts.pipeline IS 'Verb -> names of the methods acting there, in order.';
 COMMENT ON COLUMN attempts.code_version IS 'Version of the workbench.';
 COMMENT ON COLUMN attempts.machine IS 'Host, process id, platform, processors, Python, package versions.';
+COMMENT ON COLUMN attempts.retention IS 'Token-level columns are kept for all groups, a sample or none.';
+COMMENT ON COLUMN attempts.share IS 'Share of the groups that is kept.';
+COMMENT ON COLUMN attempts.kept IS 'Token-level columns kept for all groups in any case, because a method needs them.';
 
 CREATE TABLE statuses (
     run VARCHAR,
@@ -405,7 +411,8 @@ CREATE TABLE advantages (
     keep BOOLEAN,
     reason VARCHAR,
     tokens DOUBLE[],
-    node_id VARCHAR
+    node_id VARCHAR,
+    zero BOOLEAN
 );
 COMMENT ON TABLE advantages IS 'What estimators said, one row per rollout or node, estimator and term.';
 COMMENT ON COLUMN advantages.run IS 'Run id, e.g. 2026-11-28-sim-k3f2.';
@@ -421,8 +428,9 @@ COMMENT ON COLUMN advantages.baseline IS 'What the reward was compared with; nul
 COMMENT ON COLUMN advantages.weight IS 'Multiplies the loss of the rollout.';
 COMMENT ON COLUMN advantages.keep IS 'False leaves the loss, never the store.';
 COMMENT ON COLUMN advantages.reason IS 'Why it left the loss; empty where kept.';
-COMMENT ON COLUMN advantages.tokens IS 'Advantage of each token where the estimator has them; null otherwise.';
+COMMENT ON COLUMN advantages.tokens IS 'Advantage of each token where the estimator has them and they are kept; null otherwise.';
 COMMENT ON COLUMN advantages.node_id IS 'Node it is said of; null for a rollout. Then row and rollout_id name the leaf where a shared node has a value for each, and are null otherwise.';
+COMMENT ON COLUMN advantages.zero IS 'Neither value nor any token advantage acts; null in rows of schema version 1 and of nodes.';
 
 CREATE TABLE fates (
     run VARCHAR,

@@ -207,6 +207,14 @@ def event_table(events: Sequence[tuple[Event, str]], step: int, time: datetime) 
     }  # fmt: skip
 
 
+def _all_zero(tokens: Ragged | None, n: int) -> np.ndarray:
+    """(n,) bool: rows without a token advantage other than 0."""
+    if tokens is None:
+        return np.ones(n, bool)
+    row = np.repeat(np.arange(n), tokens.lengths)
+    return np.bincount(row, tokens.values != 0, minlength=n) == 0
+
+
 def step_tables(step: Step, seen: Origins, pool: Pool, estimator: str, time: datetime) -> Tables:
     """All tables of a finished step but its beliefs and events."""
     s, r, a = step.step, step.rollouts, step.advantage
@@ -226,6 +234,7 @@ def step_tables(step: Step, seen: Origins, pool: Pool, estimator: str, time: dat
         "advantages": {
             "step": s, "row": row, "rollout_id": r.id, "estimator": estimator, "term": "final", "value": a.value,
             "baseline": a.baseline, "weight": a.weight, "keep": a.keep, "reason": a.reason, "tokens": a.tokens,
+            "zero": (a.value == 0) & _all_zero(a.tokens, len(r)),
         },
         **fate_table(s, r, seen, pool, row, step.fate, step.fate_reason),
         **_arrays(

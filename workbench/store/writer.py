@@ -16,7 +16,7 @@ import atexit
 import contextlib
 import threading
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 
@@ -29,6 +29,7 @@ from workbench.store.changes import Beliefs, Changes
 from workbench.store.compaction import compact, is_due
 from workbench.store.errors import LedgerError, StoreError
 from workbench.store.recorder import Recorder
+from workbench.store.retention import Retention
 from workbench.store.schema import SCHEMA_VERSION
 from workbench.types import Event, Pool, Rollouts, Step
 
@@ -58,6 +59,9 @@ class Writer:
     experiment, world and who (verb -> method names) are JSON-able; experiment may name `name` and `seed`. An unknown
     run id starts a run of that name, a known one goes on with it: `start` is the first step that will be recorded
     (default: after the last one), and steps from there on recorded earlier are hidden, not deleted.
+
+    retention: token-level columns (ids, log-probabilities, entropies, ...) are kept for "all" groups, a "sample" of them
+    (a share of the groups, by hash) or "none"; those named in needs, which the running pipeline reads, for all.
     """
 
     def __init__(
@@ -73,12 +77,16 @@ class Writer:
         world: Mapping[str, object] | None = None,
         who: Mapping[str, list[str]] | None = None,
         start: int | None = None,
+        retention: str = "all",
+        share: float = 0.125,
+        needs: frozenset[str] = frozenset(),
         tolerance: float = 0.01,
         queue: int = 8,
         compacting: bool = True,
     ) -> None:
         self.folder = Path(folder).resolve()
         self.pool, self.evaluation_pool = pool, evaluation
+        self._retention = Retention(retention, share, frozenset(needs))
         files.create(self.folder)
         self.run, self._home, self._lock = opening.claim(self.folder, run, str(experiment.get("name") or "run"))
         self._evaluated: set[int] = set()
@@ -105,7 +113,11 @@ class Writer:
             raise
         try:
             self._put(
-                _Commit("open", self.step, [*made, opening.attempt_table(self.attempt, self.step + 1, who or {})])
+                _Commit(
+                    "open",
+                    self.step,
+                    [*made, opening.attempt_table(self.attempt, self.step + 1, who or {}, self._retention)],
+                )
             )
             self.flush()
         except BaseException:
@@ -113,8 +125,11 @@ class Writer:
             raise
         atexit.register(self._at_exit)
 
-    def acting(self, who: Mapping[str, list[str]]) -> None:
-        """Name the methods that act from the next step on (verb -> names), after a change of the pipeline."""
+    def acting(self, who: Mapping[str, list[str]], needs: frozenset[str] | None = None) -> None:
+        """Name the methods that act from the next step on (verb -> names), and the token columns they need from now on,
+        after a change of the pipeline."""
+        if needs is not None:
+            self._retention = replace(self._retention, needs=frozenset(needs))
         self._estimator = "+".join(who.get("estimate", [])) or "unknown"
 
     def append(
@@ -150,7 +165,8 @@ class Writer:
         ledger.check(step, seen, self.pool)
         commit = _Commit("step", step.step, beliefs=self._checked(beliefs or {}))
         commit.observed = np.unique(np.concatenate([step.prompts, step.rollouts.prompt]))
-        commit.tables.append(tables.step_tables(step, seen, self.pool, self._estimator, commit.time))
+        made = tables.step_tables(step, seen, self.pool, self._estimator, commit.time)
+        commit.tables.append(self._retention.thin(made, step.step, step.rollouts, self.pool.ids[step.rollouts.prompt]))
         commit.tables.append(trees.tables(step, forest, decisions, scores, self.pool))
         commit.events = [(event, "step") for event in step.events]
         if evaluation is not None:
@@ -250,7 +266,8 @@ class Writer:
         ledger.check_rows(f"evaluation of step {step}", rollouts, seen, self.evaluation_pool)
         if (rollouts.purpose != "eval").any():
             raise LedgerError(f"evaluation of step {step}: all rollouts must have the purpose 'eval'")
-        return tables.evaluation_tables(step, rollouts, seen, self.evaluation_pool)
+        made = tables.evaluation_tables(step, rollouts, seen, self.evaluation_pool)
+        return self._retention.thin(made, step, rollouts, self.evaluation_pool.ids[rollouts.prompt])
 
     def _checked(self, beliefs: Beliefs) -> Beliefs:
         for method, columns in beliefs.items():

@@ -10,7 +10,7 @@ WITH batch AS (
         avg((fate = 'failed')::INT) AS failed
     FROM fates WHERE run = $run AND step > $since AND purpose = 'train' GROUP BY step
 ), flat AS (
-    SELECT step, avg((value = 0 AND (tokens IS NULL OR coalesce(list_max(tokens) = 0 AND list_min(tokens) = 0, true)))::INT)
+    SELECT step, avg(coalesce(zero, value = 0 AND (tokens IS NULL OR coalesce(list_max(tokens) = 0 AND list_min(tokens) = 0, true)))::INT)
         AS zero_advantage
     FROM advantages
     WHERE run = $run AND step > $since AND term = 'final' AND reason NOT IN ('purpose', 'null_reward')
