@@ -31,5 +31,5 @@ def mine() -> None:
 
 
 mine()
-pn.state.add_periodic_callback(mine, period=PERIOD)
+pn.state.onload(lambda: pn.state.add_periodic_callback(mine, period=PERIOD))
 shell(page, "My dashboard").servable()

@@ -272,8 +272,9 @@ def test_a_group_stays_while_its_text_is_read(recording):
     assert page.completions.rows == rows
     page._next()
     assert page.completions.rows[0]["id"].startswith("2:")
+    assert [list(m) for m in sent] == [["id", "text"], ["rows"]]
     page.completions._handle_msg({"id": "not of this group"})
-    assert len(sent) == 1
+    assert len(sent) == 2
 
 
 def test_a_page_that_cannot_be_built_says_why(monkeypatch, tmp_path):

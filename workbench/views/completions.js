@@ -15,9 +15,9 @@ export function render({model, el}) {
   const root = node("div", "wb")
   el.append(root)
   const full = new Map()
+  let rows = model.rows
   const draw = () => {
     root.replaceChildren()
-    const rows = model.rows
     if (!rows.length) { root.append(node("div", "empty", model.empty)); return }
     const top = node("div", "row top")
     for (const name of ["", "completion", "reward and its parts", "advantage"]) top.append(node("small", "", name))
@@ -56,7 +56,12 @@ export function render({model, el}) {
       root.append(line)
     }
   }
-  model.on("rows", () => { full.clear(); draw() })
-  model.on("msg:custom", (m) => { full.set(m.id, m.text); draw() })
+  const show = (next) => { rows = next; full.clear(); draw() }
+  model.on("rows", () => show(model.rows))
+  model.on("msg:custom", (m) => {
+    if (m.rows) { show(m.rows); return }
+    full.set(m.id, m.text)
+    draw()
+  })
   draw()
 }

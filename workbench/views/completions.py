@@ -68,6 +68,9 @@ class Completions(JSComponent):
         rows = [row(c) for c in group.rows]
         if rows != self.rows:
             self.rows = rows
+            # beside the property: where a step arrives while the page is being opened, Panel 1.9.4 stops
+            # synchronising a component's properties with that browser; messages still get through
+            self._send_msg({"rows": rows})
 
 
 def row(c: Completion) -> dict:

@@ -331,7 +331,8 @@ def app(store_url: str, run: str | None = None) -> pn.viewable.Viewable:
         if where is not None:
             where.sync(page.chosen, Selection.URL)
         page.tick()
-        pn.state.add_periodic_callback(page.tick, period=PERIOD)
+        # not before the browser has it all: what changes while a page is being opened is lost to Panel's components
+        pn.state.onload(lambda: pn.state.add_periodic_callback(page.tick, period=PERIOD))
         return shell(page)
     except Exception as problem:  # a blank page would say nothing
         return pane(
