@@ -271,7 +271,9 @@ class Run:
                 for step in store.steps(self.run, self.world.pool):
                     for m in fresh:
                         states[m.name] = m.observe(states[m.name], step)
-        self.writer.command("swap", {"from": self.pipeline.spec, "to": new.spec}, self.n_steps + 1, who)
+        self.writer.command(
+            "swap", {"from": self.pipeline.spec, "to": new.spec, "who": new.who()}, self.n_steps + 1, who
+        )
         self.writer.acting(new.who())
         self.pipeline, self.states = new, states
 

@@ -16,6 +16,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from workbench.analysis.summary import Tally, mean, summary, zero_share
 from workbench.experiment import Experiment, Run
 from workbench.types import Step
+from workbench.views.ports import HOST, free_port
 
 console = Console(highlight=False, soft_wrap=True)
 
@@ -67,11 +68,13 @@ def dashboard(store_url: str, run: str, port: int | None, browser: bool) -> Iter
     if port is None:
         yield None
         return
+    port = free_port(port)
+    console.print(f"dashboard [bold]http://{HOST}:{port}/[/] (up in a few seconds)")
     command = [sys.executable, "-m", "workbench.cli", "dashboard", store_url, "--run", run, "--port", str(port)]
     if not browser:
         command.append("--no-browser")
     # its own group: Ctrl-C in this terminal is for the run, the dashboard ends with the demo
-    process = subprocess.Popen(command, start_new_session=True)
+    process = subprocess.Popen(command, start_new_session=True, stdout=subprocess.DEVNULL)
     try:
         yield process
     finally:

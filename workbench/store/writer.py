@@ -50,15 +50,19 @@ class _Commit:
 
     def waited(self, seconds: float) -> None:
         text = f"the loop waited {seconds:.2f} s because the recorder was behind"
-        self.events.append((Event("warning", "recorder", text), "store"))
+        self.events.append((Event("note", "recorder", text), "store"))
 
 
 class Writer:
-    """Records one run into a store folder; one writer per run at a time.
+    """Records one run into a store folder; one writer per run and rank at a time.
 
     experiment, world and who (verb -> method names) are JSON-able; experiment may name `name` and `seed`. An unknown
     run id starts a run of that name, a known one goes on with it: `start` is the first step that will be recorded
     (default: after the last one), and steps from there on recorded earlier are hidden, not deleted.
+
+    rank of ranks: where several processes train one run, each records its rollouts under the same run id; readers show a
+    step once all ranks recorded it. Rank 0 records the pool, and one of them beliefs and commands. They go back together:
+    when a rank is opened again, the others' steps from there on are hidden until they are opened again too.
 
     retention: token-level columns (ids, log-probabilities, entropies, ...) are kept for "all" groups, a "sample" of them
     (a share of the groups, by hash) or "none"; those named in needs, which the running pipeline reads, for all.
@@ -72,6 +76,8 @@ class Writer:
         evaluation: Pool | None = None,
         *,
         run: str | None = None,
+        rank: int = 0,
+        ranks: int = 1,
         parent: str | None = None,
         parent_step: int | None = None,
         world: Mapping[str, object] | None = None,
@@ -87,25 +93,32 @@ class Writer:
         self.folder = Path(folder).resolve()
         self.pool, self.evaluation_pool = pool, evaluation
         self._retention = Retention(retention, share, frozenset(needs))
+        if not 0 <= rank < ranks:
+            raise StoreError(f"rank {rank} is not one of {ranks} ranks, which count from 0")
+        self.rank = rank
         files.create(self.folder)
-        self.run, self._home, self._lock = opening.claim(self.folder, run, str(experiment.get("name") or "run"))
+        self.run, self._home, self._lock = opening.claim(self.folder, run, str(experiment.get("name") or "run"), rank)
         self._evaluated: set[int] = set()
         self._changes = Changes(len(pool), tolerance)
         self._closing = self._closed = False
         self._compacting = compacting
         self._compactor: threading.Thread | None = None
         try:
-            self._seq = files.last_commit(self.folder, f"{self.run}/r0", self._home) + 1
-            self._folded = files.read_current(self.folder).mark.get(f"{self.run}/r0", -1)
+            self._seq = files.last_commit(self.folder, self._name, self._home) + 1
+            self._folded = files.read_current(self.folder).mark.get(self._name, -1)
             begun = self._seq > 0
             past = (
-                opening.history(self.folder, self.run, pool, start)
-                if begun
+                opening.history(self.folder, self.run, rank, pool, start)
+                if begun or ranks > 1
                 else opening.History(0, (start or 1) - 1, {})
             )
             self.attempt, self.step, self._carried = past
             self.committed = self.step
-            made = [] if begun else opening.run_tables(experiment, world or {}, pool, evaluation, parent, parent_step)
+            made = (
+                []
+                if begun or rank
+                else opening.run_tables(experiment, world or {}, pool, evaluation, parent, parent_step)
+            )
             self.acting(who or {})
             self._recorder: Recorder[_Commit] = Recorder(self._write, queue, f"recorder {self.run}")
         except BaseException:
@@ -116,7 +129,7 @@ class Writer:
                 _Commit(
                     "open",
                     self.step,
-                    [*made, opening.attempt_table(self.attempt, self.step + 1, who or {}, self._retention)],
+                    [*made, opening.attempt_table(self.attempt, self.step + 1, who or {}, ranks, self._retention)],
                 )
             )
             self.flush()
@@ -257,6 +270,10 @@ class Writer:
     def __repr__(self) -> str:
         return f"Writer({self.run} in {self.folder}: step {self.step} handed over, {self.committed} durable)"
 
+    @property
+    def _name(self) -> str:
+        return f"{self.run}/r{self.rank}"
+
     def _evaluation_tables(self, step: int, rollouts: Rollouts) -> tables.Tables:
         if self.evaluation_pool is None:
             raise StoreError("this run has no evaluation pool; give Writer(..., evaluation=pool)")
@@ -295,7 +312,7 @@ class Writer:
             ) from error
 
     def _write(self, commit: _Commit) -> None:
-        key = {"run": self.run, "rank": 0, "seq": self._seq}
+        key = {"run": self.run, "rank": self.rank, "seq": self._seq}
         head = {"attempt": [self.attempt], "kind": commit.kind, "step": commit.step, "time": commit.time}
         rows = self._changes.rows(commit.beliefs, commit.observed)
         parts = [
@@ -325,7 +342,7 @@ class Writer:
     def _compact(self) -> None:
         try:
             compact(self.folder)
-            self._folded = files.read_current(self.folder).mark.get(f"{self.run}/r0", -1)
+            self._folded = files.read_current(self.folder).mark.get(self._name, -1)
         except Exception as error:  # the commits are all there: reading is only slower
             self._compacting = False
             event = Event("warning", "compaction", f"{type(error).__name__}: {error}; commits stay as they are")

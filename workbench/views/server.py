@@ -12,8 +12,7 @@ import panel as pn
 from tornado.websocket import WebSocketClosedError
 
 from workbench.views.page import app
-
-HOST = "127.0.0.1"
+from workbench.views.ports import HOST, free_port
 
 
 class _ClosedTabs(logging.Filter):
@@ -24,19 +23,6 @@ class _ClosedTabs(logging.Filter):
 
 
 _closed_tabs = _ClosedTabs()
-
-
-def free_port(port: int = 0, tries: int = 50) -> int:
-    """The port, or the next one that is free; 0 takes any. Raises OSError where none of `tries` is."""
-    for candidate in [0] if port == 0 else range(port, port + tries):
-        with socket.socket() as s:
-            s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                s.bind((HOST, candidate))
-            except OSError:
-                continue
-            return s.getsockname()[1]
-    raise OSError(f"no free port among {port} to {port + tries - 1} on {HOST}; name another with port=")
 
 
 def _wait_for(port: int, seconds: float = 20) -> None:
