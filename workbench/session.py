@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from workbench.experiment import Experiment, Run
@@ -79,14 +80,13 @@ class Session:
     def pause(self) -> Session:
         """Wait after the step in hand."""
         self._go.clear()
-        if self._run and self.alive:
-            self._run.writer.command("pause", {}, self.n_steps, "researcher")
+        self._note("pause")
         return self
 
     def resume(self) -> Session:
         """Go on."""
-        if self._run and self.alive and not self._go.is_set():
-            self._run.writer.command("resume", {}, self.n_steps, "researcher")
+        if not self._go.is_set():
+            self._note("resume")
         self._go.set()
         return self
 
@@ -129,6 +129,14 @@ class Session:
     def on_change(self, callback: Callable[[Session], None]) -> None:
         """Call back (in the training thread) after each step and each change of status."""
         self._watchers.append(callback)
+
+    def _note(self, kind: str) -> None:
+        """Record what the researcher did; a run that ends at this moment has nothing left to be told."""
+        from workbench.store import StoreError
+
+        if self._run and self.alive:
+            with suppress(StoreError):
+                self._run.writer.command(kind, {}, self.n_steps, "researcher")
 
     def _say(self, status: str) -> None:
         self.status = status
