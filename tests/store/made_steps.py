@@ -49,10 +49,10 @@ def filled(rows: Rollouts, rng: np.random.Generator, tokens: bool = True) -> Rol
 
 
 def made_step(
-    step: int, pool: Pool, rng: np.random.Generator, *, prompts: int = 4, n: int = 4, tokens: bool = True
+    step: int, pool: Pool, rng: np.random.Generator, *, prompts: int = 4, n: int = 4, tokens: bool = True, among=None
 ) -> Step:
     """A finished step of two rounds with notes, reasons, events and per-rollout columns of the update."""
-    chosen = rng.choice(len(pool), prompts, replace=False)
+    chosen = rng.choice(len(pool) if among is None else among, prompts, replace=False)
     plan = Plan(
         chosen,
         np.full(prompts, n),

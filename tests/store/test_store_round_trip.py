@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,34 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from made_steps import made_pool, made_step
+from same import same
 
 from workbench import catalog
 from workbench.store import Store, StoreError, Writer, compact
 from workbench.store.tables import array_of, array_rows
 from workbench.types import Event, Node, Ragged, Resume, Text
-
-
-def same(one, two, where=""):
-    """Equal by value, all the way down; NaN equals NaN."""
-    if is_dataclass(one):
-        for f in fields(one):
-            same(getattr(one, f.name), getattr(two, f.name), f"{where}.{f.name}")
-    elif isinstance(one, Ragged):
-        same(one.values, two.values, where)
-        same(one.offsets, two.offsets, where)
-    elif hasattr(one, "items"):
-        assert set(one) == set(two), where
-        for name in one:
-            same(one[name], two[name], f"{where}[{name}]")
-    elif isinstance(one, np.ndarray) and one.dtype == object:
-        assert one.tolist() == two.tolist(), where
-    elif isinstance(one, np.ndarray):
-        assert one.dtype == two.dtype and one.shape == two.shape, (where, one.dtype, two.dtype)
-        np.testing.assert_array_equal(one, two, where)
-    elif isinstance(one, float):
-        np.testing.assert_equal(two, one, where)
-    else:
-        assert one == two, (where, one, two)
 
 
 def test_steps_come_back_exactly(recorded, store):
@@ -121,7 +99,7 @@ def test_folding_stored_steps_gives_the_state_of_the_live_run(recorded, store, s
         live = method.observe(live, step)
     for step in store.steps(recorded.run, recorded.pool):
         stored = method.observe(stored, step)
-    np.testing.assert_equal(tuple(stored), tuple(live))
+    same(live, stored)
 
 
 @given(

@@ -17,6 +17,7 @@ import fcntl
 import json
 import os
 import shutil
+import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -48,8 +49,8 @@ def fsync(path: Path) -> None:
 
 
 def write_durably(path: Path, text: str) -> None:
-    """Replace a small file atomically."""
-    scratch = path.with_name(path.name + ".tmp")
+    """Replace a small file atomically; writers that do so at once do not meet."""
+    scratch = path.with_name(f"{path.name}.{os.getpid()}-{threading.get_ident()}.tmp")
     with scratch.open("w", encoding="utf-8") as file:
         file.write(text)
         file.flush()
@@ -121,6 +122,11 @@ def writers(folder: Path) -> Iterator[tuple[str, Path]]:
     for run in sorted((folder / "commits").glob("*/")):
         for rank in sorted(run.glob("r*/")):
             yield f"{run.name}/{rank.name}", rank
+
+
+def home(folder: Path, run: str, rank: int) -> Path:
+    """The folder of a writer."""
+    return folder / "commits" / run / f"r{rank}"
 
 
 def commit_folder(writer: Path, seq: int) -> Path:

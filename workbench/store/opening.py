@@ -41,12 +41,14 @@ class History(NamedTuple):
     carried: dict[str, int]
 
 
-def claim(folder: Path, run: str | None, name: str) -> Claim:
-    """Take the run asked for, or make a fresh id such as 2026-11-28-sim-k3f2; raises RunBusyError where it is held."""
+def claim(folder: Path, run: str | None, name: str, rank: int) -> Claim:
+    """Take a rank of the run asked for, or make a fresh id such as 2026-11-28-sim-k3f2; RunBusyError where it is held."""
+    if run is None and rank:
+        raise StoreError(f"rank {rank} needs the id of the run that it writes with the others: Writer(..., run=...)")
     if run is not None and not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,100}", run):
         raise StoreError(f"run id {run!r} must be letters, digits, '.', '_' and '-', at most 101 of them")
     chosen = run or _fresh(folder, name)
-    home = folder / "commits" / chosen / "r0"
+    home = files.home(folder, chosen, rank)
     home.mkdir(parents=True, exist_ok=True)
     for made in (home.parent, folder / "commits"):
         files.fsync(made)
@@ -57,7 +59,8 @@ def claim(folder: Path, run: str | None, name: str) -> Claim:
         time.sleep(0.02)
     else:
         who = (home / "LOCK").read_text(encoding="utf-8").strip() or "another writer"
-        raise RunBusyError(f"run {chosen} is being written by {who}; stop it, or start a run under another id")
+        what = f"rank {rank} of run {chosen}" if rank else f"run {chosen}"
+        raise RunBusyError(f"{what} is being written by {who}; stop it, or start a run under another id")
     held.truncate(0)
     held.write(f"process {os.getpid()} on {platform.node()}\n")
     held.flush()
@@ -76,13 +79,15 @@ def _fresh(folder: Path, name: str) -> str:
         return run
 
 
-def history(folder: Path, run: str, pool: Pool, start: int | None) -> History:
-    """What earlier attempts recorded, up to the step before start (default: all of it)."""
+def history(folder: Path, run: str, rank: int, pool: Pool, start: int | None) -> History:
+    """What earlier attempts recorded, up to the step before start (default: all that every rank recorded).
+
+    Ranks go back together: one that opens takes the number of an attempt that another has begun."""
     with Store.open(folder) as store:
         row = store.sql(
-            "SELECT coalesce(max(attempt) + 1, 0) AS attempt, (SELECT coalesce(max(step), 0) FROM steps WHERE run = $run)"
+            "SELECT greatest(coalesce(max(attempt) FILTER (rank = $rank) + 1, 0), coalesce(max(attempt), 0)) AS attempt, (SELECT coalesce(max(step), 0) FROM steps WHERE run = $run)"
             " AS last FROM attempts WHERE run = $run",
-            {"run": run},
+            {"run": run, "rank": rank},
         ).to_pylist()[0]
         step = row["last"] if start is None else start - 1
         known = store.sql(
@@ -95,8 +100,8 @@ def history(folder: Path, run: str, pool: Pool, start: int | None) -> History:
             )
         carried = store.sql(
             "SELECT rollout_id, arg_max(length, step) FROM rollouts JOIN fates USING (run, rank, step, row, rollout_id)"
-            " WHERE run = $run AND step <= $step GROUP BY rollout_id HAVING arg_max(fate, step) = 'carried'",
-            {"run": run, "step": step},
+            " WHERE run = $run AND rank = $rank AND step <= $step GROUP BY rollout_id HAVING arg_max(fate, step) = 'carried'",
+            {"run": run, "rank": rank, "step": step},
         )
     return History(row["attempt"], step, dict(zip(*(c.to_pylist() for c in carried.columns), strict=True)))
 
@@ -126,7 +131,9 @@ def run_tables(
     return [{"runs": row}, tables.prompt_tables(pools)]
 
 
-def attempt_table(attempt: int, from_step: int, who: Mapping[str, list[str]], retention: Retention) -> tables.Tables:
+def attempt_table(
+    attempt: int, from_step: int, who: Mapping[str, list[str]], ranks: int, retention: Retention
+) -> tables.Tables:
     """Who acts, where, with which code, and what is kept: recorded each time a run is opened."""
     row = {
         "attempt": [attempt],
@@ -135,6 +142,7 @@ def attempt_table(attempt: int, from_step: int, who: Mapping[str, list[str]], re
         "pipeline": tables.to_json(who),
         "code_version": _version("rollout-workbench"),
         "machine": tables.to_json(_machine()),
+        "ranks": ranks,
         **retention.describe(),
     }
     return {"attempts": row}

@@ -19,7 +19,7 @@ from workbench.store import folder as files
 from workbench.store.compaction import quoted, tables_of
 from workbench.store.errors import ReadOnlyError, StoreError
 from workbench.store.questions import Ask, Questions
-from workbench.store.schema import SCHEMA_VERSION, TABLES_SQL, VIEWS_SQL, WIDE, comments, tables
+from workbench.store.schema import HIDDEN_SQL, SCHEMA_VERSION, TABLES_SQL, VIEWS_SQL, WIDE, comments, tables
 from workbench.types import Pool, Step
 
 Params = Mapping[str, object] | Sequence[object] | None
@@ -49,9 +49,9 @@ class Store:
         self._generation = -1
         self._last: dict[str, int] = {}
         self._wide: list[str] = []
-        self._open: dict[str, Path] = {}
+        self._open: list[tuple[str, Path]] = []
         self._alive: tuple[str, ...] = ()
-        self._hidden = 0
+        self._hidden = False
         self.ask = Ask(self)
         self.refresh()
 
@@ -243,12 +243,11 @@ class Store:
                 )
         con.execute("DELETE FROM superseded")
         con.execute(
-            f"INSERT INTO superseded SELECT DISTINCT c.run, c.rank, c.seq FROM ({sources['commits']}) c, "
-            f"({sources['attempts']}) a WHERE c.run = a.run AND c.rank = a.rank AND c.attempt < a.attempt "
-            "AND c.kind IN ('step', 'evaluation', 'beliefs') AND c.step >= a.from_step"
+            f"INSERT INTO superseded {HIDDEN_SQL.format(commits=sources['commits'], attempts=sources['attempts'])}"
         )
-        hidden = con.execute("SELECT count(*) FROM superseded").fetchone()[0]  # type: ignore[index]
-        changed = anew or bool(hidden) != bool(self._hidden)
+        hidden = bool(con.execute("SELECT count(*) FROM superseded").fetchone()[0])  # type: ignore[index]
+        hidden = hidden or (self._hidden and not anew)  # it comes and goes where ranks write side by side
+        changed = anew or hidden != self._hidden
         self._hidden = hidden
         for name, source in sources.items():
             if changed or name in WIDE:
@@ -258,12 +257,12 @@ class Store:
         if changed:
             con.execute(VIEWS_SQL)
         open_ = con.execute(
-            "SELECT DISTINCT a.run FROM attempts a ANTI JOIN statuses s USING (run, attempt)"
+            "SELECT DISTINCT a.run, a.rank FROM attempts a ANTI JOIN statuses s USING (run, rank, attempt)"
         ).fetchall()
-        self._open = {run: self.folder / "commits" / run / "r0" for (run,) in open_}
+        self._open = [(run, files.home(self.folder, run, rank)) for run, rank in open_]
 
     def _look_who_lives(self) -> None:
-        alive = tuple(sorted(run for run, home in self._open.items() if files.is_alive(home)))
+        alive = tuple(sorted({run for run, home in self._open if files.is_alive(home)}))
         if alive != self._alive:
             self._con.execute("BEGIN TRANSACTION; DELETE FROM alive")
             self._con.execute("INSERT INTO alive SELECT unnest(?::VARCHAR[])", [list(alive)])

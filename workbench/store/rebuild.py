@@ -5,7 +5,8 @@ Read in chunks of steps, by whole columns. Token columns come back where they we
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -24,17 +25,17 @@ CHUNK = 16
 """Steps read at a time."""
 
 QUERIES = {
-    "steps": "SELECT * FROM steps WHERE {here} ORDER BY step",
-    "asks": "SELECT * FROM asks WHERE {here} ORDER BY step, ask",
-    "rollouts": "SELECT * FROM rollouts WHERE {here} AND row >= 0 ORDER BY step, row",
-    "completions": "SELECT * FROM completions WHERE {here} AND row >= 0 ORDER BY step, row",
-    "advantages": "SELECT * FROM advantages WHERE {here} AND term = 'final' ORDER BY step, row",
-    "fates": "SELECT * FROM fates WHERE {here} AND row >= 0 ORDER BY step, row",
-    "rewards": "SELECT * FROM rewards WHERE {here} AND row >= 0 ORDER BY step, part, row",
-    "metrics": "SELECT * FROM metrics WHERE {here} ORDER BY step",
-    "timings": "SELECT * FROM timings WHERE {here} ORDER BY step",
-    "events": "SELECT * FROM events WHERE {here} AND source = 'step' ORDER BY step, position",
-    "arrays": "SELECT * FROM arrays WHERE {here} AND scope IN ('notes', 'rollouts.extra', 'update') ORDER BY step",
+    "steps": "SELECT * FROM steps WHERE {here} ORDER BY step, rank",
+    "asks": "SELECT * FROM asks WHERE {here} ORDER BY step, rank, ask",
+    "rollouts": "SELECT * FROM rollouts WHERE {here} AND row >= 0 ORDER BY step, rank, row",
+    "completions": "SELECT * FROM completions WHERE {here} AND row >= 0 ORDER BY step, rank, row",
+    "advantages": "SELECT * FROM advantages WHERE {here} AND term = 'final' ORDER BY step, rank, row",
+    "fates": "SELECT * FROM fates WHERE {here} AND row >= 0 ORDER BY step, rank, row",
+    "rewards": "SELECT * FROM rewards WHERE {here} AND row >= 0 ORDER BY step, rank, part, row",
+    "metrics": "SELECT * FROM metrics WHERE {here} ORDER BY step, rank",
+    "timings": "SELECT * FROM timings WHERE {here} ORDER BY step, rank",
+    "events": "SELECT * FROM events WHERE {here} AND source = 'step' ORDER BY step, rank, position",
+    "arrays": "SELECT * FROM arrays WHERE {here} AND scope IN ('notes', 'rollouts.extra', 'update') ORDER BY step, rank",
 }
 DTYPES = {"ask": np.int64, "group_id": np.int64, "born": np.int64, "length": np.int64, "version": np.int64,
           "fork_at": np.int64}  # fmt: skip
@@ -60,10 +61,8 @@ def pools(store: Store, run: str) -> tuple[Pool, Pool]:
 def steps(store: Store, run: str, pool: Pool | None, since: int, needs: frozenset[str]) -> Iterator[Step]:
     """The steps of a run after `since`, in order; StoreError where a column in needs was not kept."""
     pool = pools(store, run)[0] if pool is None else pool
-    found = store.sql("SELECT DISTINCT step, rank FROM steps WHERE run = $run AND step > $since ORDER BY step",
+    found = store.sql("SELECT DISTINCT step FROM steps WHERE run = $run AND step > $since ORDER BY step",
                       {"run": run, "since": since})  # fmt: skip
-    if pc.max(found["rank"]).as_py():
-        raise StoreError(f"{run} was recorded by several ranks, which cannot be put together yet")
     numbers = found["step"].to_pylist()
     for i in range(0, len(numbers), CHUNK):
         chunk = numbers[i : i + CHUNK]
@@ -82,7 +81,51 @@ def steps(store: Store, run: str, pool: Pool | None, since: int, needs: frozense
                     f"the methods need it; only a run recorded with retention='all', or with needs={{'{lost[0]}'}}, can be "
                     "folded for them"
                 )
-            yield _step(step, cut, _Rows(pool))
+            ranks = np.unique(cut["steps"]["rank"].to_numpy())
+            yield merged([_step(step, _of_rank(cut, rank), _Rows(pool)) for rank in ranks])
+
+
+def merged(parts: Sequence[Step]) -> Step:
+    """The parts of a step that ranks recorded, as one: rows and asks in order of rank, each group of one rank.
+
+    Scalars of the update and notes are those of the lowest rank that has them; seconds are of the slowest."""
+    if len(parts) == 1:
+        return parts[0]
+    asks = np.cumsum([0] + [len(p.plan) for p in parts])
+    groups = np.cumsum([0] + [int(p.rollouts.group.max(initial=-1)) + 1 for p in parts])
+    rows = [
+        p.rollouts.with_(ask=np.where(p.rollouts.ask < 0, -1, p.rollouts.ask + a), group=p.rollouts.group + g)
+        for p, a, g in zip(parts, asks, groups, strict=False)
+    ]
+    backwards = parts[::-1]
+    columns = [k for k, v in parts[0].update.items() if np.ndim(v) and all(k in p.update for p in parts)]
+    update = {k: v for p in backwards for k, v in p.update.items() if not np.ndim(v)}
+    tokens = [p.advantage.tokens for p in parts]
+    advantage = {f.name: np.concatenate([getattr(p.advantage, f.name) for p in parts])
+                 for f in fields(Advantage) if f.name != "tokens"}  # fmt: skip
+    return Step(
+        step=parts[0].step,
+        prompts=np.concatenate([p.prompts for p in parts]),
+        plan=replace(
+            Plan.concat([p.plan for p in parts]), notes={k: v for p in backwards for k, v in p.plan.notes.items()}
+        ),
+        rollouts=Rollouts.concat(rows),
+        advantage=Advantage(**advantage, tokens=None if None in tokens else Ragged.concat(tokens)),
+        fate=np.concatenate([p.fate for p in parts]),
+        fate_reason=np.concatenate([p.fate_reason for p in parts]),
+        update=update | {k: np.concatenate([np.asarray(p.update[k]) for p in parts]) for k in columns},
+        seconds={k: max(p.seconds.get(k, 0.0) for p in parts) for p in parts for k in p.seconds},
+        events=tuple(e for p in parts for e in p.events),
+    )
+
+
+def _of_rank(cut: Mapping[str, pa.Table], rank: int) -> dict[str, pa.Table]:
+    """The rows of a rank: those of a step stand in order of rank."""
+    mine = {}
+    for name, table in cut.items():
+        first, last = np.searchsorted(table["rank"].to_numpy(), [rank, rank + 1])
+        mine[name] = table.slice(first, last - first)
+    return mine
 
 
 class _Rows:

@@ -19,6 +19,7 @@ import pyarrow as pa
 HERE = Path(__file__).parent
 SCHEMA_SQL = (HERE / "schema.sql").read_text(encoding="utf-8")
 VIEWS_SQL = (HERE / "views.sql").read_text(encoding="utf-8")
+HIDDEN_SQL = (HERE / "hidden.sql").read_text(encoding="utf-8")
 
 SCHEMA_VERSION = int(re.search(r"^-- schema_version (\d+)$", SCHEMA_SQL, re.M)[1])  # type: ignore[index]
 """Version of the tables; a store written by a newer one is refused."""

@@ -2,7 +2,7 @@
 -- Writers take their Arrow schemas from it, readers their empty tables, the dashboard its tooltips.
 -- Null means not known. Key of a rollout: (run, rank, step, row). Key of a commit: (run, rank, seq).
 -- schema_version 2
--- 2: nodes, decisions; advantages.node_id and zero; attempts.retention, share and kept. Older files are read as they are: what they lack is empty or null.
+-- 2: nodes, decisions; advantages.node_id and zero; attempts.retention, share, kept and ranks. Older files are read as they are: what they lack is empty or null.
 
 CREATE TABLE commits (
     run VARCHAR,
@@ -64,7 +64,8 @@ CREATE TABLE attempts (
     machine JSON,
     retention VARCHAR,
     share DOUBLE,
-    kept VARCHAR[]
+    kept VARCHAR[],
+    ranks SMALLINT
 );
 COMMENT ON TABLE attempts IS 'One row each time a writer opened the run: the first start and every resume.';
 COMMENT ON COLUMN attempts.run IS 'Run id, e.g. 2026-11-28-sim-k3f2.';
@@ -76,6 +77,7 @@ COMMENT ON COLUMN attempts.started IS 'UTC.';
 COMMENT ON COLUMN attempts.pipeline IS 'Verb -> names of the methods acting there, in order.';
 COMMENT ON COLUMN attempts.code_version IS 'Version of the workbench.';
 COMMENT ON COLUMN attempts.machine IS 'Host, process id, platform, processors, Python, package versions.';
+COMMENT ON COLUMN attempts.ranks IS 'Ranks that write the run together: a step is shown once all of them recorded it; null = 1.';
 COMMENT ON COLUMN attempts.retention IS 'Token-level columns are kept for all groups, a sample or none.';
 COMMENT ON COLUMN attempts.share IS 'Share of the groups that is kept.';
 COMMENT ON COLUMN attempts.kept IS 'Token-level columns kept for all groups in any case, because a method needs them.';

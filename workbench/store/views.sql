@@ -40,11 +40,14 @@ FROM sums;
 -- How does each run stand? running = its writer lives; interrupted = it died without a word.
 CREATE OR REPLACE VIEW run_status AS
 WITH latest AS (
-    SELECT run, max(attempt) AS attempt, min(started) AS started FROM attempts GROUP BY run
-), ended AS (
-    SELECT run, attempt, arg_max(status, time) AS status, arg_max(message, time) AS message FROM statuses GROUP BY ALL
+    SELECT run, max(attempt) AS attempt, min(started) AS started, coalesce(arg_max(ranks, attempt), 1) AS ranks
+    FROM attempts GROUP BY run
+), ended AS (  -- of several ranks the worst, and not before all ended, but for a failure
+    SELECT run, attempt, min(status) FILTER (status = 'failed') AS failed, max(status) AS status,
+        count(DISTINCT rank) AS ranks, max(message) AS message
+    FROM statuses GROUP BY ALL
 )
-SELECT latest.run, coalesce(ended.status, CASE WHEN alive.run IS NULL THEN 'interrupted' ELSE 'running' END) AS status,
+SELECT latest.run, coalesce(ended.failed, CASE WHEN ended.ranks >= latest.ranks THEN ended.status END, CASE WHEN alive.run IS NULL THEN 'interrupted' ELSE 'running' END) AS status,
     latest.attempt, (SELECT max(step) FROM steps WHERE steps.run = latest.run) AS last_step, latest.started,
     (SELECT max(time) FROM commits WHERE commits.run = latest.run) AS last_record, coalesce(ended.message, '') AS message
 FROM latest LEFT JOIN ended USING (run, attempt) LEFT JOIN alive USING (run);

@@ -10,4 +10,4 @@ SELECT r.step, r.group_id, r.prompt_id, any_value(p.stratum) AS stratum, any_val
 FROM rollouts r JOIN here USING (step) JOIN fates f USING (run, rank, seq, step, row)
 LEFT JOIN prompts p ON p.run = r.run AND p.pool = 'train' AND p.prompt_id = r.prompt_id
 WHERE r.run = $run AND r.purpose = 'train'
-GROUP BY r.step, r.group_id, r.prompt_id, r.context ORDER BY r.group_id
+GROUP BY r.step, r.rank, r.group_id, r.prompt_id, r.context ORDER BY r.rank, r.group_id

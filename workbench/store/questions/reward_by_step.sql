@@ -19,9 +19,11 @@ WITH batch AS (
     SELECT step, max(value) FILTER (name = 'loss') AS loss, max(value) FILTER (name = 'grad_norm') AS grad_norm,
         max(value) FILTER (name = 'entropy') AS entropy, max(value) FILTER (name = 'kl') AS kl
     FROM metrics WHERE run = $run AND step > $since GROUP BY step
+), took AS (
+    SELECT step, sum(n_tokens)::BIGINT AS n_tokens, max(seconds) AS seconds FROM steps
+    WHERE run = $run AND step > $since GROUP BY step
 )
 SELECT step, reward, pass_rate, zero_advantage, trained, failed, entropy, length, cut_off, loss, grad_norm, kl, batch.prompts,
     rollouts, n_tokens AS tokens, seconds, n_tokens / nullif(seconds, 0) AS tokens_per_second
-FROM steps LEFT JOIN batch USING (step) LEFT JOIN signal USING (step) LEFT JOIN flat USING (step) LEFT JOIN optimiser USING (step)
-WHERE run = $run AND step > $since
+FROM took LEFT JOIN batch USING (step) LEFT JOIN signal USING (step) LEFT JOIN flat USING (step) LEFT JOIN optimiser USING (step)
 ORDER BY step
