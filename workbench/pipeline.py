@@ -171,7 +171,8 @@ def _written(method: Method, plain: str) -> str:
 def join(parts: list[Rollouts], plans: list[Plan]) -> Rollouts:
     """The rollouts of several rounds as one table: ask counts on, one group per (prompt, context, purpose)."""
     shift = np.cumsum([0] + [len(p) for p in plans])
-    rows = Rollouts.concat([r.with_(ask=r.ask + s) for r, s in zip(parts, shift, strict=False)])
+    asks = [np.where(r.ask < 0, -1, r.ask + s) for r, s in zip(parts, shift, strict=False)]  # -1: nobody asked
+    rows = Rollouts.concat([r.with_(ask=ask) for r, ask in zip(parts, asks, strict=True)])
     keys = [f"{p}|{c}|{u}" for p, c, u in zip(rows.prompt, rows.context, rows.purpose, strict=True)]
     _, first, inverse = np.unique(np.array(keys, dtype=str), return_index=True, return_inverse=True)
     in_order = np.empty(len(first), np.int64)
