@@ -1,0 +1,305 @@
+"""DOTS-RR: difficulty of every prompt predicted from a few references, prompts near the target, recent rollouts again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from workbench.numerics.groups import describe
+from workbench.numerics.picks import largest, smallest
+from workbench.numerics.predictors import Context, Features, likeness, needs_of, points_of
+from workbench.numerics.replay import appended, groups_of, renumbered, stored
+from workbench.stages import Card, Method
+from workbench.types import Batch, Draft, Loss, Pool, Ragged, Rollouts, Step
+
+CARD = Card(
+    slug="dots_rr",
+    title="Improving data efficiency for LLM reinforcement fine-tuning through difficulty-targeted online data selection "
+    "and rollout replay",
+    arxiv="2506.05316",
+    code="https://github.com/ASTRAL-Group/data-efficient-llm-rl",
+    source="code",
+    deviations=(
+        "no trained predictor: identity projections on unit-length embeddings, attention temperature 0.1, no calibration "
+        "network; the least-squares calibration stays",
+        "the references are the latest K prompts that training rolled out, which costs nothing; the code rolls out K random "
+        "prompts at the start of every cycle",
+        "target means success rate; the paper speaks of difficulty, which is the same at 0.5",
+        "groups whose rewards are all alike are not replayed, whatever the reward",
+        "fresh prompts are drawn step by step, without repeats within a cycle; a prompt of the step is not also replayed in it",
+    ),
+    unspent="a part of every step after the first cycle is replayed",
+    watch="predicted against observed rates of the batch, age and importance of replayed rollouts",
+)
+
+_CLAMP = 20.0
+_CHUNK = 4_000_000
+
+
+class Attention(NamedTuple):
+    """weights (B, K) that sum to 1 in each row; pred (B,) weighted means of the references."""
+
+    weights: np.ndarray
+    pred: np.ndarray
+
+
+def _softmax(x: np.ndarray) -> np.ndarray:
+    e = np.exp(x - x.max(axis=-1, keepdims=True))
+    return e / e.sum(axis=-1, keepdims=True)
+
+
+def attention_predict(
+    query_proj: ArrayLike, ref_proj: ArrayLike, ref_values: ArrayLike, tau: float = 1.0, top_k: int | None = None
+) -> Attention:
+    """softmax(q k / (sqrt(h) tau)) over the references; query_proj (B, h), ref_proj (K, h), ref_values (K,).
+
+    top_k: only the best references of each query count, the lowest index of equals."""
+    q, k, values = (np.asarray(v, float) for v in (query_proj, ref_proj, ref_values))
+    logits = q @ k.T / (np.sqrt(q.shape[-1]) * tau)
+    if top_k is not None and top_k < len(k):
+        order = np.argsort(-logits, axis=1, kind="stable")
+        np.put_along_axis(logits, order[:, top_k:], -np.inf, axis=1)
+    weights = _softmax(logits)
+    return Attention(weights, weights @ values)
+
+
+def group_logit_calibrate(base: ArrayLike, raw_temp: float, raw_bias: float) -> np.ndarray:
+    """sigmoid(logit(base) / t + b), t = softplus(raw_temp) within 0.01..10, b = tanh(raw_bias), base within 1e-4 of 0..1."""
+    p = np.clip(np.asarray(base, float), 1e-4, 1 - 1e-4)
+    t = np.clip(np.logaddexp(0, raw_temp), 0.01, 10)
+    return 1 / (1 + np.exp(-(np.log(p / (1 - p)) / t + np.tanh(raw_bias))))
+
+
+class Calibration(NamedTuple):
+    """slope, intercept of the least-squares line; calibrated predictions (B,), not clamped to 0..1."""
+
+    slope: float
+    intercept: float
+    calibrated: np.ndarray
+
+
+def linear_calibrate(pred_ref: ArrayLike, label_ref: ArrayLike, preds: ArrayLike) -> Calibration:
+    """Labels (K,) of the references as a line in their predictions (K,), applied to preds (B,).
+
+    Where predictions or labels do not vary: slope 0, intercept their mean label."""
+    x, y, new = (np.asarray(v, float) for v in (pred_ref, label_ref, preds))
+    centred = x - x.mean()
+    spread = (centred**2).sum()
+    flat = spread <= 1e-24 * len(x) or y.max() == y.min()
+    slope = 0.0 if flat else float((centred * (y - y.mean())).sum() / spread)
+    intercept = float(np.clip(y.mean(), y.min(), y.max())) if flat else float(y.mean() - slope * x.mean())
+    return Calibration(slope, intercept, slope * new + intercept)
+
+
+def selection_probs(d_hat: ArrayLike, target: float = 0.5, tau: float = 1e-3) -> np.ndarray:
+    """(M,) softmax(-|d_hat - target| / tau): at the default close to taking the nearest."""
+    return _softmax(-np.abs(np.asarray(d_hat, float) - target) / tau)
+
+
+def fresh_budget(B: int, sigma: float, mu: int, cycles: ArrayLike) -> np.ndarray:
+    """(C,) int64 fresh prompts of each cycle of mu steps: mu B in cycle 0, the share sigma of it later."""
+    cycle = np.asarray(cycles)
+    return np.where(cycle == 0, mu * B, (mu * B * sigma)).astype(np.int64)
+
+
+class Replayable(NamedTuple):
+    """Positions of eligible groups, and those that stay when the fresh ones are appended."""
+
+    eligible: np.ndarray
+    kept_before_append: np.ndarray
+
+
+def replay_buffer(groups: Sequence[tuple], capacity: int, n_fresh: int) -> Replayable:
+    """The latest group of each prompt, where its rewards are not all alike; the newest capacity - n_fresh of them stay.
+
+    groups: (prompt, rewards) pairs, oldest first."""
+    latest = {prompt: position for position, (prompt, _) in enumerate(groups)}
+    scored = Ragged.of([np.asarray(r, float) for _, r in groups], float)
+    mixed = ~describe(scored.values, np.repeat(np.arange(len(groups)), scored.lengths), len(groups)).settled
+    eligible = np.array(sorted(p for p in latest.values() if mixed[p]), np.int64)
+    return Replayable(eligible, eligible[len(eligible) - min(max(capacity - n_fresh, 0), len(eligible)) :])
+
+
+class OffPolicyLoss(NamedTuple):
+    """Per token: ratio to the behaviour policy, center of the clip, token_loss; loss over the mask; clip_frac."""
+
+    ratio: np.ndarray
+    center: np.ndarray
+    token_loss: np.ndarray
+    loss: float
+    clip_frac: float
+
+
+def off_policy_loss(
+    logp: ArrayLike,
+    logp_behaviour: ArrayLike,
+    logp_old: ArrayLike,
+    advantages: ArrayLike,
+    mask: ArrayLike,
+    clip_eps: float = 0.2,
+) -> OffPolicyLoss:
+    """max(-A r, -A clip(r, c (1 - eps), c (1 + eps))), r = pi / behaviour, c = pi_old / behaviour: c times the PPO loss
+    around the old policy; 1 for fresh tokens, and not capped. All arrays of one shape."""
+    new, mu, old, a, valid = (np.asarray(v, float) for v in (logp, logp_behaviour, logp_old, advantages, mask))
+    ratio, center = np.exp(new - mu), np.exp(old - mu)
+    free, bound = -a * ratio, -a * np.clip(ratio, center * (1 - clip_eps), center * (1 + clip_eps))
+    term = np.maximum(free, bound)
+    total = max(valid.sum(), 1)
+    return OffPolicyLoss(
+        ratio, center, term, float((term * valid).sum() / total), float(((bound > free) * valid).sum() / total)
+    )
+
+
+class Memory(NamedTuple):
+    """points (N, d) of the pool; context: latest outcomes; d_hat (N,) predicted success rates, error their root mean
+    square on the references (0.5 before the first cycle); taken (N,) bool: chosen in this cycle; steps so far;
+    buffer of groups, oldest first."""
+
+    points: np.ndarray
+    context: Context
+    d_hat: np.ndarray
+    error: float
+    taken: np.ndarray
+    steps: int
+    buffer: Rollouts | None
+
+
+@dataclass(frozen=True)
+class DotsRr(Method):
+    """Prompts drawn near `target` by predicted rate, `sigma` of a step fresh and the rest replayed.
+
+    mu: steps of a cycle, after which rates are predicted anew from the latest `references` prompts. capacity: groups
+    of the buffer. center_cap: bound of the weight of stale tokens, None = as in the paper. features: what makes
+    prompts alike. sigma=1 turns replay off."""
+
+    mu: int = 2
+    references: int = 256
+    target: float = 0.5
+    tau: float = 1e-3
+    sigma: float = 0.5
+    capacity: int = 512
+    clip_eps: float = 0.2
+    tau_attention: float = 0.1
+    top_k: int | None = None
+    center_cap: float | None = None
+    features: Features = "embedding"
+
+    card = CARD
+
+    def __post_init__(self) -> None:
+        if not 0 < self.sigma <= 1 or self.mu < 1:
+            raise ValueError(f"sigma={self.sigma} must lie in 0..1 and mu={self.mu} be at least 1")
+
+    @property
+    def needs(self) -> frozenset[str]:  # type: ignore[override]
+        """Embeddings, where prompts are compared by them."""
+        return needs_of(self.features)
+
+    def init(self, pool: Pool) -> Memory:
+        """Every prompt at the target, nothing to replay."""
+        n = len(pool)
+        points, nothing = points_of(pool, self.features), np.zeros(n, bool)
+        return Memory(points, Context.empty(), np.full(n, self.target), 0.5, nothing, 0, None)
+
+    def observe(self, state: Memory, step: Step) -> Memory:
+        """Outcomes enter the context and the buffer; at the end of a cycle every prompt is predicted anew."""
+        rows, solved, tried = step.evidence(len(state.d_hat))
+        context = state.context.add(rows, solved, tried, step.step, self.references)
+        steps = state.steps + 1
+        buffer = self._buffer(state.buffer, groups_of(step))
+        if steps % self.mu or not len(context.rows):
+            taken = state.taken.copy()
+            taken[step.prompts] = True
+            return state._replace(context=context, taken=taken, steps=steps, buffer=buffer)
+        d_hat, error = self._predict(state.points, context)
+        return Memory(state.points, context, d_hat, error, np.zeros(len(d_hat), bool), steps, buffer)
+
+    def _predict(self, points: np.ndarray, context: Context) -> tuple[np.ndarray, float]:
+        """Attention over the references in chunks of the pool, then the line that fits them."""
+        known, label = points[context.rows], context.solved / context.tried
+        base = np.empty(len(points))
+        size = max(_CHUNK // len(known), 1)
+        for first in range(0, len(points), size):
+            rows = slice(first, first + size)
+            logits = likeness(points[rows], known) / self.tau_attention
+            if self.top_k is not None and self.top_k < len(known):
+                least = np.partition(logits, -self.top_k, axis=1)[:, -self.top_k, None]
+                logits = np.where(logits >= least, logits, -np.inf)
+            base[rows] = _softmax(logits) @ label
+        made = linear_calibrate(base[context.rows], label, base)
+        error = float(np.sqrt(np.mean((made.calibrated[context.rows] - label) ** 2)))
+        return made.calibrated, error
+
+    def _buffer(self, old: Rollouts | None, fresh: Rollouts) -> Rollouts | None:
+        """What may be replayed of the old groups, within the capacity, and the fresh ones behind them."""
+        if self.sigma == 1:
+            return None
+        n_fresh = len(np.unique(fresh.group))
+        parts = [fresh]
+        if old is not None:
+            kept = _replayable(old)
+            kept = kept[len(kept) - min(max(self.capacity - n_fresh, 0), len(kept)) :]
+            parts.insert(0, old.take(np.isin(old.group, kept)))
+        parts = [part for part in parts if len(part)]
+        return stored(parts) if parts else old
+
+    def reveal(self, state: Memory) -> Mapping[str, np.ndarray]:
+        """mean = predicted rate inside 0..1, 1.64 root mean square errors to either side, the raw prediction."""
+        mean = np.clip(state.d_hat, 0, 1)
+        low, high = np.clip(mean - 1.64 * state.error, 0, 1), np.clip(mean + 1.64 * state.error, 0, 1)
+        return {"mean": mean, "low": low, "high": high, "d_hat": state.d_hat}
+
+    def select(self, state: Memory, draft: Draft, rng: np.random.Generator) -> np.ndarray:
+        """Draws without replacement (Gumbel's trick) among what this cycle has not seen; the share sigma after cycle 0."""
+        luck = rng.gumbel(size=len(state.d_hat))
+        rows = draft.candidates()
+        wanted = draft.wanted
+        if draft.round == 0 and state.steps >= self.mu:
+            wanted = min(wanted, max(round(self.sigma * wanted), 1))
+        score = luck[rows] - np.abs(state.d_hat[rows] - self.target) / self.tau
+        unseen = np.flatnonzero(~state.taken[rows])
+        if len(unseen) >= wanted:
+            return rows[unseen[largest(score[unseen], wanted)]]
+        seen = np.flatnonzero(state.taken[rows])
+        return rows[np.concatenate([unseen, seen[largest(score[seen], wanted - len(unseen))]])]
+
+    def replay(self, state: Memory, rollouts: Rollouts, draft: Draft, rng: np.random.Generator) -> Rollouts:
+        """Groups from the buffer for the prompts that this step did not draw, from the second cycle on."""
+        if state.buffer is None or state.steps < self.mu:
+            return rollouts
+        own = np.unique(rollouts.prompt)
+        groups = _replayable(state.buffer)
+        prompt = np.zeros(int(state.buffer.group.max(initial=-1)) + 1, np.int64)
+        prompt[state.buffer.group] = state.buffer.prompt
+        groups = groups[~np.isin(prompt[groups], own)]
+        n = min(round((1 - self.sigma) * draft.budget.prompts), len(groups))
+        chosen = groups[smallest(rng.random(len(groups)), n)]
+        again = state.buffer.take(np.isin(state.buffer.group, chosen))
+        return appended(rollouts, renumbered(again, int(rollouts.group.max(initial=-1)) + 1))
+
+    def loss(self, state: Memory, batch: Batch) -> Loss:
+        """PPO around the old policy, weighted by old over behaviour; `off_policy_loss` is its numpy twin."""
+        import torch
+
+        mask, zero = batch.mask.bool(), torch.zeros_like(batch.logp)
+        step = torch.where(mask, batch.logp - batch.proximal, zero).clamp(-_CLAMP, _CLAMP)
+        drift = torch.where(mask, batch.proximal - batch.behaviour, zero).clamp(-_CLAMP, _CLAMP).detach()
+        a = torch.where(mask, batch.advantage, zero)
+        ratio, center = step.exp(), drift.exp()
+        if self.center_cap is not None:
+            center = center.clamp(max=self.center_cap)
+        free, bound = -a * ratio, -a * ratio.clamp(1 - self.clip_eps, 1 + self.clip_eps)
+        stats = {"ratio": ratio.detach(), "center": center, "clipped": (bound > free).detach().to(free.dtype)}
+        return Loss(center * torch.maximum(free, bound), reduction="token_mean", stats=stats)
+
+
+def _replayable(buffer: Rollouts) -> np.ndarray:
+    """Groups of a buffer, oldest first, as `replay_buffer` has it: the latest of each prompt, rewards not all alike."""
+    groups, first, place = np.unique(buffer.group, return_index=True, return_inverse=True)
+    latest = np.zeros(len(groups), bool)
+    latest[len(groups) - 1 - np.unique(buffer.prompt[first][::-1], return_index=True)[1]] = True
+    return groups[latest & ~describe(buffer.reward, place, len(groups)).settled]
