@@ -37,12 +37,13 @@ def compact(folder: str | Path, *, threads: int = 1) -> int:
     if held is None:
         return 0
     try:
-        return _compact(folder, threads)
+        return fold(folder, threads)
     finally:
         held.close()
 
 
-def _compact(folder: Path, threads: int) -> int:
+def fold(folder: Path, threads: int) -> int:
+    """Compact, for those who hold the lock."""
     before = files.read_current(folder)
     mark = dict(before.mark)
     todo: list[Path] = []
@@ -91,7 +92,7 @@ def _write_base(
     con.execute("COMMIT; USE memory; CHECKPOINT made; DETACH made")
     if before.base:
         con.execute("DETACH old")
-    _publish(scratch, path)
+    publish(scratch, path)
 
 
 def tables_of(con: duckdb.DuckDBPyConnection, database: str) -> set[str]:
@@ -106,10 +107,11 @@ def _write_part(con: duckdb.DuckDBPyConnection, wide: list[str], path: Path) -> 
     con.execute(
         f"COPY (SELECT * FROM read_parquet([{listed}], union_by_name = true)) TO {quoted(scratch)} (FORMAT parquet, COMPRESSION zstd)"
     )
-    _publish(scratch, path)
+    publish(scratch, path)
 
 
-def _publish(scratch: Path, path: Path) -> None:
+def publish(scratch: Path, path: Path) -> None:
+    """Give a finished file its name."""
     files.fsync(scratch)
     scratch.replace(path)
     files.fsync(path.parent)

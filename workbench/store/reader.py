@@ -49,6 +49,7 @@ class Store:
         self._generation = -1
         self._last: dict[str, int] = {}
         self._wide: list[str] = []
+        self._sources: dict[str, str] = {}
         self._open: list[tuple[str, Path]] = []
         self._alive: tuple[str, ...] = ()
         self._hidden = False
@@ -122,6 +123,10 @@ class Store:
         from workbench.store.rebuild import pools
 
         return pools(self, self._run(run))
+
+    def source(self, table: str) -> str:
+        """SQL of a declared table with all its rows, those too that the view of its name hides."""
+        return f"({self._sources[table]})"
 
     def close(self) -> None:
         """Let go of the files."""
@@ -241,6 +246,7 @@ class Store:
                 sources[name] = (
                     f"{sources[name][:-1]}, union_by_name = true) UNION ALL BY NAME SELECT * FROM tail.{name}"
                 )
+        self._sources = sources
         con.execute("DELETE FROM superseded")
         con.execute(
             f"INSERT INTO superseded {HIDDEN_SQL.format(commits=sources['commits'], attempts=sources['attempts'])}"
