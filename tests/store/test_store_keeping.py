@@ -32,8 +32,11 @@ def record(folder, run, n=4, **options):
             writer.append(made_step(s, pool, rng), made_beliefs(pool, rng), made_evaluation(s, evaluation, rng))
 
 
-def everything(store) -> dict:
-    return {t: sorted(map(str, store.sql(f"SELECT * FROM {store.source(t)}").to_pylist())) for t in schema.tables()}
+def everything(store, run=None) -> dict:
+    where = "" if run is None else f"WHERE run = '{run}'"
+    return {
+        t: sorted(map(str, store.sql(f"SELECT * FROM {store.source(t)} {where}").to_pylist())) for t in schema.tables()
+    }
 
 
 @pytest.fixture
@@ -98,14 +101,14 @@ def test_one_run_is_exported_alone_and_damage_is_seen(folder, tmp_path):
 def test_prune_says_first_then_deletes_a_run_for_good(folder, capsys):
     (folder / "checkpoints/a/step-000001").mkdir(parents=True)
     with Store.open(folder) as store:
-        kept = [str(r) for t in schema.tables() for r in store.sql(f"SELECT * FROM {t} WHERE run = 'b'").to_pylist()]
+        kept = everything(store, "b")
         assert cli("prune", folder, "--run", "a") == 0
         assert capsys.readouterr().out == "would delete a; add --yes to do it\n"
         assert len(store.runs()) == 2
         assert cli("prune", folder, "--run", "a", "--yes") == 0
         assert "deleted a:" in capsys.readouterr().out
         assert store.runs()["run"].to_pylist() == ["b"]
-        assert [str(r) for t in schema.tables() for r in store.sql(f"SELECT * FROM {t}").to_pylist()] == kept
+        assert everything(store) == kept
     assert not (folder / "commits/a").exists() and not (folder / "checkpoints/a").exists()
     assert not list(folder.glob("pruned-*")) and check(folder) == []
     record(folder, "a", 2)
