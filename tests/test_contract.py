@@ -375,7 +375,8 @@ def test_advantages_are_finite_and_nulls_stay_out(slug: str) -> None:
 def test_settled_groups_get_zeros(slug: str) -> None:
     method = METHODS[slug]()
     draft = uneven_draft(method)
-    alike = draft.rollouts.with_(reward=np.where(np.isfinite(draft.rollouts.reward), 0.1, np.nan))
+    same = np.where(np.isfinite(draft.rollouts.reward), 0.1, np.nan)
+    alike = draft.rollouts.with_(reward=same, rewards=dict.fromkeys(draft.rollouts.rewards, same))
     assert (estimated(method, draft.with_(rollouts=alike)).value == 0).all()
 
 
