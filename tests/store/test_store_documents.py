@@ -6,12 +6,25 @@ import re
 from pathlib import Path
 
 from workbench.store import schema
+from workbench.store.questions import load
 
 README = (Path(__file__).parents[2] / "store/README.md").read_text(encoding="utf-8")
 
 
 def test_the_readme_names_every_table_and_only_those():
     assert set(re.findall(r"^\| `(\w+)` \|", README, re.M)) == set(schema.tables())
+
+
+def test_the_readme_names_every_question_and_only_those():
+    section = README.split("## Questions")[1].split("## Tables")[0]
+    named = {name for line in re.findall(r"^\|.*\| (`.*`) \|$", section, re.M) for name in re.findall(r"`(\w+)`", line)}
+    assert named == {name for name in load() if not name.startswith("page_")}
+
+
+def test_every_table_and_column_is_explained():
+    for table, columns in schema.tables().items():
+        told = schema.comments()[table]
+        assert set(told) == {"", *columns.names} and all(text.strip() for text in told.values()), table
 
 
 def test_the_keys_of_the_readme_are_keys(recorded, store):

@@ -11,7 +11,7 @@ from workbench.store import QuestionError, Store, schema
 from workbench.store.questions import REQUIRED, html_table, load, parse
 
 VALUES = {"run": None, "prompt": "p0000", "text": "alert", "method": "mopps", "since": 0, "cut": 100, "group": 0, "step": 5,
-          "rollout": "5:p0001:0"}  # fmt: skip
+          "rollout": "5:p0001:0", "words": "script alert"}  # fmt: skip
 
 
 def params(question, run):
@@ -120,3 +120,21 @@ def test_every_table_and_column_has_a_comment(store):
         assert set(schema.comments()[name]) == {"", *table.names}
     shown = store.sql("SELECT comment FROM columns WHERE table_name = 'rollouts' AND column_name = 'born'")
     assert shown["comment"].to_pylist() == ["Step in which generation began."]
+
+
+def test_answers_come_as_arrow_pandas_or_polars(store, monkeypatch):
+    import sys
+
+    table = store.ask("reward_by_step")
+    frame = store.ask("reward_by_step", format="pandas")
+    assert frame["rollouts"].tolist() == table["rollouts"].to_pylist() and store.ask.runs(format="pandas").shape[0] == 1
+    with pytest.raises(QuestionError, match="an answer comes as arrow, pandas, polars, not as 'csv'"):
+        store.ask("runs", format="csv")
+    monkeypatch.setitem(sys.modules, "polars", None)
+    with pytest.raises(QuestionError, match="format 'polars' needs the package: pip install polars"):
+        store.ask("runs", format="polars")
+
+
+def test_answers_come_as_polars_where_it_is_installed(store):
+    polars = pytest.importorskip("polars")
+    assert isinstance(store.ask("runs", format="polars"), polars.DataFrame)

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import pyarrow as pa
 
 from workbench.store.errors import QuestionError
+from workbench.store.frames import Frame, check_format, framed
 
 if TYPE_CHECKING:
     from workbench.store.reader import Store
@@ -127,8 +128,10 @@ class Ask:
         self._store = store
         self.questions = Questions()
 
-    def __call__(self, question: str, **params: object) -> pa.Table:
-        """The answer as an Arrow table; raises QuestionError for unknown questions and parameters."""
+    def __call__(self, question: str, *, format: str = "arrow", **params: object) -> Frame:
+        """The answer as an Arrow table, or in the format "pandas" or "polars"; raises QuestionError for unknown
+        questions and parameters."""
+        check_format(format)
         asked = self.questions[question]
         unknown = sorted(set(params) - set(asked.parameters))
         missing = [p.name for p in asked.parameters.values() if p.default is REQUIRED and p.name not in params]
@@ -140,14 +143,14 @@ class Ask:
         for name, value in given.items():
             if value is LATEST or (value is None and asked.parameters[name].default is LATEST):
                 given[name] = self._store.latest() or ""
-        return self._store.sql(asked.sql, given)
+        return framed(self._store.sql(asked.sql, given), format)
 
     def __getattr__(self, name: str):
         if name.startswith("_") or name not in load():
             raise AttributeError(f"there is no question {name!r}; there are {', '.join(load())}")
 
-        def ask(**params: object) -> pa.Table:
-            return self(name, **params)
+        def ask(*, format: str = "arrow", **params: object) -> Frame:
+            return self(name, format=format, **params)
 
         ask.__name__, ask.__doc__ = name, load()[name].text + "\n\n" + load()[name].sql
         return ask

@@ -1,0 +1,112 @@
+"""Answers of the questions about prompts, completions, tokens and runs, on runs small enough to know them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from made_steps import made_evaluation, made_pool
+
+from workbench.pipeline import fates
+from workbench.store import Store, Writer
+from workbench.types import Advantage, Plan, Ragged, Rollouts, Step
+
+CORRECT = {  # step -> prompt -> outcomes: 0 is forgotten, 1 is stuck, 2 is mixed, 3 is always solved
+    1: {0: [1, 1, 1, 1], 1: [0, 0, 0, 0], 2: [1, 0, 1, 0]},
+    2: {0: [0, 1, 0, 0], 1: [0, 0, 0, 0], 3: [1, 1, 1, 1]},
+    3: {2: [1, 0, 0, 0], 3: [1, 1, 1, 1]},
+}
+
+
+def step_of(number: int, pool) -> Step:
+    prompts = np.array(list(CORRECT[number]))
+    plan = Plan(prompts, np.full(len(prompts), 4), step=number)
+    rows = Rollouts.asked(plan, pool)
+    correct = np.array([c for outcomes in CORRECT[number].values() for c in outcomes], float)
+    n = len(rows)
+    text = np.array([f"the Answer is {i}, answer" if c else f"no idea <{i}>" for i, c in enumerate(correct)], object)
+    offsets = np.arange(n + 1) * 2
+    ratio = np.ones(2 * n)
+    ratio[3], ratio[5] = 2.0, 0.6
+    logp = np.full(2 * n, -1.0)
+    rows = rows.with_(
+        correct=correct, reward=correct, length=np.full(n, 2), text=text, group=rows.ask,
+        finish=np.full(n, "stop", object), tokens=Ragged(np.arange(2 * n, dtype=np.int32), offsets),
+        logp=Ragged(logp.astype(np.float32), offsets),
+        current=Ragged((logp + np.log(ratio)).astype(np.float32), offsets),
+    )  # fmt: skip
+    mean = np.bincount(rows.group, correct)[rows.group] / 4
+    start = Advantage.start(rows)
+    advantage = Advantage(correct - mean, start.keep, start.weight, mean, start.reason)
+    return Step(number, prompts, plan, rows, advantage, *fates(rows, advantage), seconds={"generate": 2.0})
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    folder, pool, evaluation = tmp_path_factory.mktemp("answers"), made_pool(6), made_pool(4, "e")
+    rng = np.random.default_rng(0)
+    for run in ("one", "two"):
+        with Writer(folder, {"name": run}, pool, evaluation, run=run, who={"estimate": ["grpo"]}) as writer:
+            mean = np.array([0.9, 0.1, 0.5, 0.99, 0.5, 0.5])
+            writer.beliefs(0, {"mopps": {"mean": mean, "low": mean, "high": mean}})
+            writer.evaluation(0, made_evaluation(0, evaluation, rng))
+            for number in (1, 2, 3) if run == "one" else (1,):
+                step = step_of(number, pool)
+                writer.append(step, None, made_evaluation(number, evaluation, rng) if number != 2 else None)
+    with Store.open(folder) as opened:
+        yield opened
+
+
+def asked(store, question, *columns, **params):
+    return [tuple(r[c] for c in columns) for r in store.ask(question, run="one", **params).to_pylist()]
+
+
+def test_prompts_that_stand_out(store):
+    varied = asked(store, "most_varied", "prompt_id", "reward_variance", "groups", limit=2)
+    assert varied == [("p0002", pytest.approx((0.25 + 0.1875) / 2), 2), ("p0000", pytest.approx(0.1875 / 2), 2)]
+    assert asked(store, "most_wasted", "prompt_id", "wasted_tokens", "tokens", "share") == [
+        ("p0001", 16, 16, 1.0), ("p0003", 16, 16, 1.0), ("p0000", 8, 16, 0.5), ("p0002", 0, 16, 0.0),
+    ]  # fmt: skip
+    assert asked(store, "stuck", "prompt_id", "tried", "last_step") == [("p0001", 8, 2)]
+    assert asked(store, "stuck", "prompt_id", tries=9) == []
+    assert asked(store, "forgotten", "prompt_id", "best", "best_step", "now", "lost") == [
+        ("p0000", 1.0, 1, 0.25, 0.75), ("p0002", 0.5, 1, 0.25, 0.25),
+    ]  # fmt: skip
+
+
+def test_completions_that_stand_out(store):
+    assert asked(store, "top_completions", "step", "reward", "prompt_id", limit=2) == [
+        (3, 1.0, "p0002"),
+        (3, 1.0, "p0003"),
+    ]
+    assert asked(store, "bottom_completions", "step", "reward", "text", limit=1) == [(3, 0.0, "no idea <1>")]
+    surprising = asked(store, "surprising_completions", "prompt_id", "correct", "believed", "surprise", limit=4)
+    assert [s[:3] for s in surprising] == [("p0000", 0.0, 0.9)] * 3 + [("p0002", 1.0, 0.5)]
+    assert surprising[0][3] == pytest.approx(-np.log(0.1))
+
+
+def test_words_are_found_in_any_order(store):
+    found = store.ask("search_words", words="is ANSWER", run="one").to_pylist()
+    assert len(found) == sum(c for step in CORRECT.values() for outcomes in step.values() for c in outcomes)
+    assert {f["hits"] for f in found} == {3} and found[0]["step"] == 3
+    assert store.ask("search_words", words="answer idea", run="one").num_rows == 0
+    assert store.ask("search_words", words="  ", run="one").num_rows == 0
+    assert store.ask("search_words", words="<1>", run="one")["text"].to_pylist() == ["no idea <1>"]
+
+
+def test_tokens_outside_the_band(store):
+    rows = store.ask("tokens_outside_band", run="one", since=2).to_pylist()
+    assert [(r["rollout_id"], r["position"], r["token"]) for r in rows] == [("3:p0002:1", 1, 3), ("3:p0002:2", 1, 5)]
+    assert [r["ratio"] for r in rows] == [pytest.approx(2.0), pytest.approx(0.6)]
+    by_step = store.ask("ratio_band_by_step", run="one").to_pylist()
+    assert [(r["tokens"], r["below"], r["above"]) for r in by_step] == [(24, 1 / 24, 1 / 24)] * 2 + [
+        (16, 1 / 16, 1 / 16)
+    ]
+
+
+def test_runs_side_by_side(store):
+    rows = store.ask("compare_runs").to_pylist()
+    assert [(r["run"], r["step"], r["rollouts"], r["tokens"], r["seconds"]) for r in rows] == [
+        ("one", 0, 0, 0, 0.0), ("one", 1, 12, 24, 2.0), ("one", 3, 32, 64, 6.0), ("two", 0, 0, 0, 0.0), ("two", 1, 12, 24, 2.0),
+    ]  # fmt: skip
+    assert store.ask("compare_runs", runs=["two"])["run"].to_pylist() == ["two"] * 2
+    assert rows[0]["prompts"] == 4 and rows[0]["pipeline"] == '{"estimate": ["grpo"]}'
