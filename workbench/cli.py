@@ -1,4 +1,4 @@
-"""The command line: workbench demo | run | dashboard | methods | make-tiny | bench."""
+"""The command line: workbench demo | run | dashboard | store | methods | make-tiny | bench."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+
+from workbench import store_cli
 
 NEEDS_GIB = {"smollm2": 6.0, "tiny": 1.5}
 """Memory below which a model is slow or killed on a CPU: weights, optimizer, sampling copy, activations."""
@@ -76,6 +78,8 @@ def build_parser() -> argparse.ArgumentParser:
     dashboard.add_argument("--port", type=int, default=5006)
     dashboard.add_argument("--no-browser", action="store_true")
     dashboard.set_defaults(command=_dashboard)
+
+    store_cli.add_parser(commands)
 
     methods = commands.add_parser("methods", help="list the methods, or those that act at a verb")
     methods.add_argument("verb", nargs="?")
