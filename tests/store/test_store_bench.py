@@ -1,0 +1,38 @@
+"""The store's bench gives its figures; sizes are cut, and nothing is said about speed."""
+
+from __future__ import annotations
+
+import pytest
+
+from workbench import bench_store
+
+
+def figures(case):
+    return {f.metric: f for f in bench_store.bench_store(case)}
+
+
+def test_recording_is_measured_against_plain_parquet():
+    found = figures("tiny")
+    assert set(found) == {"hand_over", "durable_commit", "cost_per_row", "bytes_per_rollout"}
+    assert found["cost_per_row"].peer and found["cost_per_row"].ratio > 0
+    assert 0 < found["hand_over"].value <= found["durable_commit"].value
+
+
+def test_a_long_run_is_asked_in_a_fresh_process(monkeypatch):
+    monkeypatch.setattr(bench_store, "STEPS", 60)
+    monkeypatch.setattr(bench_store, "GROUPS", 4)
+    monkeypatch.setattr(bench_store, "GROUP", 2)
+    found = figures("long")
+    assert set(bench_store.QUESTIONS) < set(found)
+    assert found["reader_peak_memory"].note.startswith("480 rollouts")
+
+
+def test_kills_are_counted(monkeypatch):
+    monkeypatch.setattr(bench_store, "KILLS", 2)
+    found = figures("kill")
+    assert (found["acknowledged_steps_lost"].value, found["steps_torn"].value) == (0, 0)
+
+
+def test_cases_are_named():
+    with pytest.raises(ValueError, match="no case 'x'; there are tiny, wide, long, kill"):
+        list(bench_store.bench_store("x"))
