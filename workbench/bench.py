@@ -1,4 +1,4 @@
-"""Figures of speed and learning, appended as JSON lines: `workbench bench demo | import | start | all`.
+"""Figures of speed and learning, appended as JSON lines: `workbench bench demo | import | start | store | all`.
 
 One object a figure: bench, case, metric, value, unit, peer, ratio (ours / peer, measured in the same run), machine,
 card, date, versions. Wall seconds stand beside CPU seconds, since two busy cores can slow a step twofold.
@@ -106,10 +106,17 @@ def _seconds(command: list[str]) -> float:
     return time.perf_counter() - began
 
 
+def _bench_store(case: str | None) -> Iterator[Figure]:
+    from workbench.bench_store import bench_store
+
+    yield from bench_store(case)
+
+
 BENCHES: dict[str, Callable[[str | None], Iterator[Figure]]] = {
     "demo": bench_demo,
     "import": bench_import,
     "start": bench_start,
+    "store": _bench_store,
 }
 
 

@@ -1,0 +1,40 @@
+"""A bench writes one JSON object a figure, with all that is needed to compare it later."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from workbench import bench
+
+
+def test_a_figure_is_a_line_with_machine_date_and_versions(tmp_path, monkeypatch) -> None:
+    figures = [bench.Figure("a", "seconds", 0.5, "s", "other", 0.25), bench.Figure("b", "gain", 0.2, "pass rate")]
+    monkeypatch.setitem(bench.BENCHES, "made", lambda case: iter(figures))
+    assert bench.run("made", case=None, out=tmp_path) == 0
+    assert bench.run("made", case=None, out=tmp_path) == 0  # appended, never overwritten
+    rows = [json.loads(line) for line in (tmp_path / "made.jsonl").read_text().splitlines()]
+    assert [(r["case"], r["metric"], r["value"], r["peer"], r["ratio"]) for r in rows[:2]] == [
+        ("a", "seconds", 0.5, "other", 0.25),
+        ("b", "gain", 0.2, "", None),
+    ]
+    assert len(rows) == 4
+    assert {"bench", "unit", "machine", "card", "date", "versions"} <= rows[0].keys()
+    assert {"torch", "transformers", "duckdb"} <= rows[0]["versions"].keys()
+
+
+def test_an_unknown_bench_names_the_known_ones(tmp_path) -> None:
+    with pytest.raises(ValueError, match=r"no bench 'spede'; there are demo, import, start, store and all"):
+        bench.run("spede", case=None, out=tmp_path)
+
+
+def test_recorded_figures_are_whole() -> None:
+    results = Path(__file__).parent / "benchmarks" / "results"
+    for path in sorted(results.glob("*.jsonl")):
+        for line in path.read_text().splitlines():
+            row = json.loads(line)
+            assert row["bench"] == path.stem
+            assert row["value"] == row["value"]
+            assert row["date"] >= "2026-11-28"
