@@ -29,7 +29,7 @@ def test_made_by_slug_with_settings() -> None:
     assert catalog.make("vade", lambda_sample=0.8).lambda_sample == 0.8
     assert catalog.make("MC-GRPO").name == "mc_grpo"
     assert catalog.make("mopps", only=["select"]).verbs == ("select",)
-    with pytest.raises(ValueError, match="no method 'gprs'; there are .*dapo_dynamic_sampling"):
+    with pytest.raises(ValueError, match=r"no method 'gprs'; there are .*dapo_dynamic_sampling"):
         catalog.make("gprs")
     with pytest.raises(ValueError, match="its settings are target, strategy"):
         catalog.make("mopps", colour=3)

@@ -127,3 +127,20 @@ def test_a_recorded_experiment_is_the_one_that_was_started_with_its_last_pipelin
     assert again.to_dict() == experiment.with_(pipeline="grpo + vade(lambda_sample=0.8)").to_dict()
     with pytest.raises(ValueError, match=f"has no run 'other'; it has {run.run}"):
         Experiment.recorded(str(tmp_path), "other")
+
+
+def test_token_columns_are_kept_as_the_experiment_says(tmp_path) -> None:
+    for tokens, kept in (("all", True), ("none", False)):
+        experiment = SMALL.with_(
+            model="tiny",
+            world={},
+            steps=1,
+            eval_every=0,
+            checkpoint_every=0,
+            store=str(tmp_path / tokens),
+            tokens=tokens,
+        )
+        list(experiment.run())
+        with Store.open(tmp_path / tokens) as store:
+            ids = store.sql("select count(tokens) as n from completions").to_pylist()[0]["n"]
+        assert (ids == 16) is kept

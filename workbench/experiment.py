@@ -34,6 +34,8 @@ class Experiment:
 
     model is "smollm2", "tiny", "sim", a transformers folder or a hub id; tasks a name, a JSONL file or a list of
     families; pipeline anything `Pipeline.parse` reads. name is part of the run's id, the model's name where empty.
+    tokens: keep the token-level columns of "all" rollouts, of a "sample" of the groups, or of "none"; never less than
+    the pipeline needs.
     world and task_options are passed on to the world and to the task. eval_every steps (and at the start and the end) the fixed evaluation set is scored; 0 turns it off.
     """
 
@@ -47,6 +49,7 @@ class Experiment:
     checkpoint_every: int = 20
     store: str = "store"
     name: str = ""
+    tokens: str = "all"
     world: Mapping[str, object] = field(default_factory=dict)
     task_options: Mapping[str, object] = field(default_factory=dict)
 
@@ -204,6 +207,8 @@ class Run:
             start=None if resume is None else self.n_steps + 1,
             world=self.world.describe(),
             who=self.pipeline.who(),
+            retention=experiment.tokens,
+            needs=self.pipeline.needs,
         )
         self.run: str = self.writer.run
         self._begun = self._closed = False
@@ -219,7 +224,9 @@ class Run:
         if list(recorded.ids) != list(pool.ids):
             raise ValueError(f"run {run} had other prompts than these tasks give; resume it with its tasks and seed")
         self.world.load(found[-1])
-        self.states = self.pipeline.fold(pool, (s for s in store.steps(run, pool) if s.step <= at))
+        self.states = self.pipeline.fold(
+            pool, (s for s in store.steps(run, pool, needs=self.pipeline.needs) if s.step <= at)
+        )
         self.n_steps, self.target = at, at + self.experiment.steps
 
     @property
@@ -287,13 +294,13 @@ class Run:
         if fresh and self.n_steps:
             self.writer.flush()
             with Store.open(self.experiment.store) as store:
-                for step in store.steps(self.run, self.world.pool):
+                for step in store.steps(self.run, self.world.pool, needs=new.needs):
                     for m in fresh:
                         states[m.name] = m.observe(states[m.name], step)
         self.writer.command(
             "swap", {"from": self.pipeline.spec, "to": new.spec, "who": new.who()}, self.n_steps + 1, who
         )
-        self.writer.acting(new.who())
+        self.writer.acting(new.who(), new.needs)
         self.pipeline, self.states = new, states
 
     def checkpoint(self) -> None:

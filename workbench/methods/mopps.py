@@ -53,7 +53,7 @@ def posterior_sequence(
     observations: Sequence[tuple[float, float]], decay: float = 1.0, alpha0: float = 1.0, beta0: float = 1.0
 ) -> np.ndarray:
     """(K, 2) alpha, beta of one prompt after each of K observations (successes, n), from the prior on."""
-    belief, states = Belief(np.float64(alpha0), np.float64(beta0)), []
+    belief, states = Belief(np.asarray(alpha0, float), np.asarray(beta0, float)), []
     for successes, n in observations:
         belief = posterior_update(*belief, successes, n, decay, alpha0, beta0)
         states.append(belief)
