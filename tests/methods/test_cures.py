@@ -24,6 +24,7 @@ def test_edges() -> None:
     assert sampling_probs([], 1.0).tolist() == []
     assert rollout_quota([0.0, 0.0, 0.0], 8).rounded_exact.tolist() == [3, 3, 2]
     assert rollout_quota([], 0).rounded_exact.tolist() == []
+    assert rollout_quota([1e-311, 1e-311], 4).raw.tolist() == [2.0, 2.0]
     assert align_to_workers([], 4).tolist() == []
     assert align_to_workers([4, 4], 4).tolist() == [4, 4]
     assert align_to_workers([1], 8).tolist() == [8]

@@ -100,9 +100,10 @@ def rollout_quota(sigma: ArrayLike, total: int) -> Quota:
     """total sigma_i / sum of sigma; equal shares where all are 0. Only rounded_exact is sure to sum to total."""
     sigma = np.asarray(sigma, float)
     weight = sigma if sigma.sum() > 0 else np.ones(len(sigma))
-    raw = total * weight / max(weight.sum(), np.finfo(float).tiny)
-    exact = apportion(weight, total) if len(sigma) else np.empty(0, np.int64)
-    return Quota(raw, np.rint(raw).astype(np.int64), exact)
+    if not len(sigma):
+        return Quota(weight, np.empty(0, np.int64), np.empty(0, np.int64))
+    raw = total * weight / weight.sum()
+    return Quota(raw, np.rint(raw).astype(np.int64), apportion(weight, total))
 
 
 def align_to_workers(sizes: ArrayLike, workers: int) -> np.ndarray:
