@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from workbench.numerics import beta as beta_law
-from workbench.numerics.beliefs import Belief, check_counts, set_rows
+from workbench.numerics.beliefs import Belief, posterior_update, set_rows
 from workbench.numerics.beta import digamma, log_beta, log_gamma
 from workbench.numerics.picks import largest, smallest
 from workbench.stages import Card, Method
@@ -31,23 +31,6 @@ CARD = Card(
 
 _MANY = 1e5
 """Evidence from which the closed form of the information loses its digits."""
-
-
-def posterior_update(
-    alpha: ArrayLike,
-    beta: ArrayLike,
-    successes: ArrayLike,
-    n: ArrayLike,
-    decay: float = 1.0,
-    alpha0: float = 1.0,
-    beta0: float = 1.0,
-) -> Belief:
-    """The belief after s successes of n: alpha' = decay alpha + (1 - decay) alpha0 + s, beta' likewise with n - s.
-
-    Floats or (K,) arrays of prompts that were rolled out. s outside 0..n: ValueError. Eq. 17."""
-    check_counts(successes, n)
-    alpha, beta, s, n = (np.asarray(v, float) for v in (alpha, beta, successes, n))
-    return Belief(decay * alpha + (1 - decay) * alpha0 + s, decay * beta + (1 - decay) * beta0 + (n - s))
 
 
 def beta_entropy(alpha: ArrayLike, beta: ArrayLike) -> np.ndarray:

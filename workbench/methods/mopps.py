@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 
 from workbench.numerics import beliefs
 from workbench.numerics import beta as beta_law
-from workbench.numerics.beliefs import Belief, check_counts, set_rows
+from workbench.numerics.beliefs import Belief, check_counts, posterior_update, set_rows
 from workbench.numerics.picks import smallest
 from workbench.stages import Card, Method
 from workbench.types import Draft, Pool, Step
@@ -30,23 +30,6 @@ CARD = Card(
     ),
     watch="rank correlation of the posterior mean with the observed rate of the batch, the share of mixed groups",
 )
-
-
-def posterior_update(
-    alpha: ArrayLike,
-    beta: ArrayLike,
-    successes: ArrayLike,
-    n: ArrayLike,
-    decay: float = 1.0,
-    alpha0: float = 1.0,
-    beta0: float = 1.0,
-) -> Belief:
-    """The belief after s successes of n: alpha' = decay alpha + (1 - decay) alpha0 + s, beta' likewise with n - s.
-
-    Floats or (K,) arrays of prompts that were rolled out; the others keep their belief. s outside 0..n: ValueError."""
-    check_counts(successes, n)
-    alpha, beta, s, n = (np.asarray(v, float) for v in (alpha, beta, successes, n))
-    return Belief(decay * alpha + (1 - decay) * alpha0 + s, decay * beta + (1 - decay) * beta0 + (n - s))
 
 
 def posterior_sequence(

@@ -94,3 +94,21 @@ def draw(alpha: np.ndarray, beta: np.ndarray, rng: np.random.Generator) -> np.nd
         log_draw[side][small] += np.log1p(-boosts[side][small]) / shape[small]
     with np.errstate(over="ignore"):
         return 1 / (1 + np.exp(log_draw[1] - log_draw[0]))
+
+
+def posterior_update(
+    alpha: ArrayLike,
+    beta: ArrayLike,
+    successes: ArrayLike,
+    n: ArrayLike,
+    decay: float = 1.0,
+    alpha0: float = 1.0,
+    beta0: float = 1.0,
+) -> Belief:
+    """The belief after s successes of n: alpha' = decay alpha + (1 - decay) alpha0 + s, beta' likewise with n - s.
+
+    Floats or (K,) arrays of prompts that were rolled out; the others keep their belief. s outside 0..n: ValueError.
+    Source: MoPPS (authors' code), InSight (eq. 17)."""
+    check_counts(successes, n)
+    alpha, beta, s, n = (np.asarray(v, float) for v in (alpha, beta, successes, n))
+    return Belief(decay * alpha + (1 - decay) * alpha0 + s, decay * beta + (1 - decay) * beta0 + (n - s))
