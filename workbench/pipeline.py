@@ -102,11 +102,12 @@ class Pipeline:
     def check(self, world: World) -> None:
         """Raise where a method needs what the world does not offer."""
         for m in self.methods:
-            missing = sorted(m.needs - world.offers)
+            missing = sorted(m.needs - world.offers - set(world.pool.extra))
             if missing:
                 raise ValueError(
                     f"{type(m).__name__} needs {', '.join(missing)}, which {type(world).__name__} does not offer "
-                    f"(it offers {', '.join(sorted(world.offers)) or 'nothing'})"
+                    f"(it offers {', '.join(sorted(world.offers)) or 'nothing'}; "
+                    f"extra columns of its pool: {', '.join(sorted(world.pool.extra)) or 'none'})"
                 )
 
     def init(self, pool: Pool) -> States:

@@ -1,0 +1,200 @@
+"""NudgeRL: the group is split over short strategy hints; the hint is credited beside the rollout, and hints drop out."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from workbench.numerics.hints import strategies, with_asks
+from workbench.stages import Card, Method
+from workbench.types import Advantage, Draft, Plan, Pool, Step, Text
+
+CARD = Card(
+    slug="nudgerl",
+    title="NudgeRL: strategy-guided exploration beyond the comfort zone",
+    arxiv="2605.15726",
+    code="https://github.com/tally0818/NudgeRL",
+    source="C*",
+    deviations=(
+        "settings are those of the paper's runs; the released constructor has lam 0.1, p_drop 0.25",
+        "an allocator's n is spread over the hints as evenly as it divides; the paper's group is always M K",
+        "the distillation to the plain prompt is complete as a function; the loop has no second pass under the plain "
+        "prompt, so it does not act there",
+    ),
+    watch="reward per strategy, variance within and between strategies, hinted minus plain success",
+)
+
+DROPOUT = "dropout"
+"""Context id of rollouts that lost their hint, as in the released trainer."""
+
+
+class Nudged(NamedTuple):
+    """raw (n,) centred rewards; advantages (n,) the same, standardised over the prompt."""
+
+    raw: np.ndarray
+    advantages: np.ndarray
+
+
+def nudge_advantages(
+    rewards: ArrayLike, contexts: Sequence[str], lam: float = 1.1, eps: float = 1e-5, dropout_id: str = DROPOUT
+) -> Nudged:
+    """Hinted: (r - mean of its context) + lam (mean of its context - mean of all); without hint: r - mean of all.
+
+    rewards (n,), contexts (n,) of one prompt. lam = 1 is plain centring. Population std."""
+    reward, context = np.asarray(rewards, float), np.asarray(contexts, dtype=object)
+    if not len(reward):
+        return Nudged(reward, reward.copy())
+    mean = reward.mean()
+    raw = reward - mean
+    for name in dict.fromkeys(context.tolist()):
+        if name != dropout_id:
+            mine = context == name
+            own = reward[mine].mean()
+            raw[mine] = reward[mine] - own + lam * (own - mean)
+    if reward.max() == reward.min():
+        return Nudged(np.zeros(len(reward)), np.zeros(len(reward)))
+    return Nudged(raw, (raw - raw.mean()) / (raw.std() + eps))
+
+
+class Sizes(NamedTuple):
+    """sizes: rollouts by context, contexts without any left out; total = M K."""
+
+    sizes: Mapping[str, int]
+    total: int
+
+
+def split_rollouts(dropped: Sequence[int], K: int) -> Sizes:
+    """Groups after `dropped` (M,) of the K rollouts of each hint lost it."""
+    for d in dropped:
+        if not 0 <= d <= K:
+            raise ValueError(f"{d} of {K} rollouts of a hint cannot lose it")
+    sizes = {f"hint{i}": K - d for i, d in enumerate(dropped)}
+    sizes[DROPOUT] = sum(dropped)
+    return Sizes({name: n for name, n in sizes.items() if n}, K * len(dropped))
+
+
+class Expected(NamedTuple):
+    """Mean group sizes and the chances that a hint, or the dropout group, has no rollout."""
+
+    hinted_per_hint: float
+    dropout: float
+    p_hint_vanishes: float
+    p_no_dropout: float
+
+
+def expected_sizes(M: int, K: int, p: float) -> Expected:
+    """Of M hints with K rollouts each, dropped independently with chance p."""
+    return Expected(K * (1 - p), M * K * p, p**K, (1 - p) ** (M * K))
+
+
+def distill_loss(advantages: ArrayLike, logp_plain: ArrayLike, mask: ArrayLike) -> float:
+    """-mean_i A_i mean_t log pi(y_it | plain prompt); advantages (n,), logp_plain and mask (n, T). 0 for no rollouts."""
+    a = np.asarray(advantages, float)
+    if not len(a):
+        return 0.0
+    valid = np.asarray(mask, float) > 0
+    logp = np.where(valid, np.asarray(logp_plain, float), 0.0)
+    return float(-(a * logp.sum(1) / np.maximum(valid.sum(1), 1)).mean())
+
+
+class Variance(NamedTuple):
+    """Population variance of the rewards; total = within + between contexts."""
+
+    total: float
+    within: float
+    between: float
+
+
+def variance_split(rewards: ArrayLike, contexts: Sequence[str]) -> Variance:
+    """How much of the rewards' variance (n,) lies inside contexts (n,), and how much between them."""
+    reward, context = np.asarray(rewards, float), np.asarray(contexts, dtype=object)
+    if not len(reward):
+        return Variance(0.0, 0.0, 0.0)
+    own = np.empty(len(reward))
+    for name in dict.fromkeys(context.tolist()):
+        own[context == name] = reward[context == name].mean()
+    return Variance(float(reward.var()), float(((reward - own) ** 2).mean()), float(own.var()))
+
+
+class Strategies(NamedTuple):
+    """texts of every prompt; solved and tried (N,) over its plain rollouts."""
+
+    texts: list[tuple[str, ...]]
+    solved: np.ndarray
+    tried: np.ndarray
+
+
+@dataclass(frozen=True)
+class Nudgerl(Method):
+    """Spread a prompt's rollouts over `hints` of its strategies; each loses its hint with chance p_drop.
+
+    Needs the pool's extra column "strategies": a list of short texts per prompt; prompts without any are left alone.
+    sampler: sequential takes the first ones, random draws them.
+    """
+
+    hints: int = 2
+    p_drop: float = 0.5
+    lam: float = 1.1
+    eps: float = 1e-5
+    sampler: Literal["sequential", "random"] = "sequential"
+
+    card = CARD
+    needs: ClassVar[frozenset[str]] = frozenset({"strategies"})
+
+    def init(self, pool: Pool) -> Strategies:
+        """The pool's strategies; nothing tried."""
+        return Strategies(strategies(pool), np.zeros(len(pool)), np.zeros(len(pool)))
+
+    def observe(self, state: Strategies, step: Step) -> Strategies:
+        """Count the outcomes of rollouts that had no hint."""
+        rows, solved, tried = step.evidence(len(state.tried))
+        both = state.solved.copy(), state.tried.copy()
+        both[0][rows] += solved
+        both[1][rows] += tried
+        return Strategies(state.texts, *both)
+
+    def reveal(self, state: Strategies) -> Mapping[str, np.ndarray]:
+        """mean of the plain success rate under a flat prior, one std to both sides."""
+        a, b = 1 + state.solved, 1 + state.tried - state.solved
+        mean = a / (a + b)
+        std = np.sqrt(mean * (1 - mean) / (a + b + 1))
+        return {"mean": mean, "low": np.maximum(mean - std, 0), "high": np.minimum(mean + std, 1), "tried": state.tried}
+
+    def amend(self, state: Strategies, plan: Plan, draft: Draft, rng: np.random.Generator) -> Plan:
+        """Take the hinted rollouts out of the plain asks; those that lost their hint stay plain."""
+        n = plan.n.copy()
+        prompts, counts, starts, contexts = [], [], [], []
+        for row in np.flatnonzero((plan.purpose == "train") & (plan.context == "") & (plan.n > 0)):
+            prompt = int(plan.prompt[row])
+            texts = state.texts[prompt]
+            m = min(self.hints, len(texts))
+            if not m:
+                continue
+            chosen = range(m) if self.sampler == "sequential" else np.sort(rng.choice(len(texts), m, replace=False))
+            hint = np.arange(n[row]) % m
+            kept = Counter(hint[rng.random(n[row]) >= self.p_drop].tolist())
+            for i, c in enumerate(chosen):
+                if kept[i]:
+                    prompts.append(prompt)
+                    counts.append(kept[i])
+                    starts.append(Text(texts[int(c)], "user"))
+                    contexts.append(f"strategy:{int(c)}")
+            n[row] -= sum(kept.values())
+        return with_asks(replace(plan, n=n), prompts, counts, starts, contexts)
+
+    def estimate(self, state: Strategies, advantage: Advantage, draft: Draft, rng: np.random.Generator) -> Advantage:
+        """Advantages of all rollouts of a prompt together, its strategies credited by lam."""
+        rollouts = draft.rollouts
+        hinted = np.array([c.startswith("strategy:") for c in rollouts.context], bool)
+        value, baseline = advantage.value.copy(), advantage.baseline.copy()
+        for p in np.unique(rollouts.prompt[hinted & advantage.keep]):
+            mine = np.flatnonzero(advantage.keep & (rollouts.prompt == p) & (hinted | (rollouts.context == "")))
+            names = [c if h else DROPOUT for c, h in zip(rollouts.context[mine], hinted[mine], strict=True)]
+            value[mine] = nudge_advantages(rollouts.reward[mine], names, self.lam, self.eps).advantages
+            baseline[mine] = rollouts.reward[mine].mean()
+        return replace(advantage, value=value, baseline=baseline, tokens=None)

@@ -1,0 +1,146 @@
+"""SCOPE: a failing rollout is cut before its first wrong step and continued from there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from workbench.numerics.estimators import group_advantages
+from workbench.stages import Card, Method, State
+from workbench.types import Advantage, Draft
+
+CARD = Card(
+    slug="scope",
+    title="SCOPE: recycling failures by fine-grained off-policy guidance",
+    arxiv="2602.24110",
+    source="ours",
+    deviations=(
+        "thresholds, ranking and acceptance are ours: no code was published",
+        "repairs are rows that a world brings with context 'repair:<rollout id>'; no world makes them yet, so alone the "
+        "method changes nothing",
+    ),
+    watch="where in the rollout the first error is, repairs tried and successful, groups without signal before and after",
+)
+
+
+def first_error(step_scores: ArrayLike, threshold: float = 0.5) -> int | None:
+    """The first step scored (S,) below the threshold; None where there is none."""
+    below = np.flatnonzero(np.asarray(step_scores, float) < threshold)
+    return int(below[0]) if len(below) else None
+
+
+class Prefix(NamedTuple):
+    """tokens kept, and their share of the rollout."""
+
+    tokens: int
+    share: float
+
+
+def kept_prefix(step_lengths: Sequence[int], error_step: int | None) -> Prefix:
+    """All tokens before the wrong step; the whole rollout where there is none."""
+    length = np.asarray(step_lengths, np.int64)
+    tokens = int(length[:error_step].sum())
+    return Prefix(tokens, tokens / int(length.sum()) if length.sum() else 0.0)
+
+
+class Repair(NamedTuple):
+    """rollout (row of the group), its first wrong step, and the tokens before it."""
+
+    rollout: int
+    error_step: int
+    prefix_tokens: int
+
+
+def choose_repairs(
+    rewards: ArrayLike,
+    step_scores: Sequence[ArrayLike],
+    step_lengths: Sequence[Sequence[int]],
+    max_repairs: int = 1,
+    threshold: float = 0.5,
+    min_prefix_tokens: int = 1,
+) -> list[Repair]:
+    """Failing rollouts (reward 0 or less) with a prefix worth keeping, the longest kept share first, ties by row."""
+    found: list[tuple[float, Repair]] = []
+    for i, reward in enumerate(np.asarray(rewards, float)):
+        step = first_error(step_scores[i], threshold) if reward <= 0 else None
+        if step is not None:
+            kept = kept_prefix(step_lengths[i], step)
+            if kept.tokens >= max(min_prefix_tokens, 1):
+                found.append((kept.share, Repair(i, step, kept.tokens)))
+    found.sort(key=lambda f: -f[0])
+    return [repair for _, repair in found[:max_repairs]]
+
+
+class Spliced(NamedTuple):
+    """roles (T,): on_policy, then the source of the suffix; off_policy_share of the tokens."""
+
+    roles: list[str]
+    off_policy_share: float
+
+
+def splice(prefix_tokens: int, suffix_tokens: int, suffix_source: str = "teacher") -> Spliced:
+    """Who wrote which token of a repaired rollout."""
+    total = prefix_tokens + suffix_tokens
+    own = suffix_source == "on_policy"
+    share = 0.0 if own or not total else suffix_tokens / total
+    return Spliced(["on_policy"] * prefix_tokens + [suffix_source] * suffix_tokens, share)
+
+
+class Repaired(NamedTuple):
+    """rewards (n,) after repair; replaced rows; advantages (n,)."""
+
+    rewards: np.ndarray
+    replaced: list[int]
+    advantages: np.ndarray
+
+
+def group_after_repair(
+    rewards: ArrayLike, replaced: Sequence[int], repaired_rewards: ArrayLike, eps: float = 1e-6
+) -> Repaired:
+    """A repair that succeeds takes the place of its parent; one that fails leaves it. GRPO over the new group."""
+    reward, took = np.asarray(rewards, float).copy(), []
+    for row, new in zip(replaced, np.asarray(repaired_rewards, float), strict=True):
+        if new > 0:
+            reward[row] = new
+            took.append(int(row))
+    return Repaired(reward, took, group_advantages(reward, np.zeros(len(reward)), "grpo", eps).advantages)
+
+
+@dataclass(frozen=True)
+class Scope(Method):
+    """Where a repair succeeded, its parent leaves the group and the repair takes its place.
+
+    Needs `prm` scores and a world that continues rollouts from a prefix between rewards and advantages.
+    """
+
+    eps: float = 1e-6
+
+    card = CARD
+    needs: ClassVar[frozenset[str]] = frozenset({"prm", "repair"})
+
+    def estimate(self, state: State, advantage: Advantage, draft: Draft, rng: np.random.Generator) -> Advantage:
+        """Advantages over every group with its successful repairs; failed repairs and replaced parents are dropped."""
+        r = draft.rollouts
+        repair = np.array([c.startswith("repair:") for c in r.context], bool)
+        if not repair.any():
+            return advantage
+        row_of = {i: k for k, i in enumerate(r.id)}
+        won = repair & (r.reward > 0) & advantage.keep
+        parent = {k: row_of.get(c[7:]) for k, c in enumerate(r.context) if won[k]}
+        gone = np.zeros(len(r), bool)
+        gone[[p for p in parent.values() if p is not None]] = True
+        advantage = advantage.drop(repair & ~won, "repair_failed").drop(gone, "repaired")
+        group = r.group.copy()
+        for k, p in parent.items():
+            group[k] = r.group[p] if p is not None else group[k]
+        touched = advantage.keep & np.isin(group, group[won])
+        made = group_advantages(np.where(touched, r.reward, np.nan), group, "grpo", self.eps)
+        return replace(
+            advantage,
+            value=np.where(touched, made.advantages, advantage.value),
+            baseline=np.where(touched, made.baseline, advantage.baseline),
+        )

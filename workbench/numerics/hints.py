@@ -1,0 +1,83 @@
+"""Second passes within a step: asks of earlier rounds that may be asked again, with a hint before the answer.
+
+A prompt's hint comes from the pool's own columns: `reference` (N,) str, a worked solution, or `strategies` (N,), a list
+of short texts each. Hinted rollouts carry a context, so that they never count as evidence of difficulty.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from workbench.types import Draft, Plan, Pool, Text
+
+LATER = "hinted_later"
+"""Column of `why`: rollouts of the ask that wait for the hinted pass."""
+
+
+def references(pool: Pool) -> np.ndarray:
+    """(N,) object: the worked solution of each prompt, "" where there is none."""
+    column = pool.extra.get("reference")
+    if column is None:
+        return np.full(len(pool), "", dtype=object)
+    return np.array(["" if r is None else str(r) for r in column], dtype=object)
+
+
+def strategies(pool: Pool) -> list[tuple[str, ...]]:
+    """The strategy texts of each prompt, none where the pool has no column `strategies`."""
+    column = pool.extra.get("strategies")
+    if column is None:
+        return [()] * len(pool)
+    return [() if row is None else tuple(map(str, row)) for row in column]
+
+
+def hold_back(plan: Plan, rows: np.ndarray, n_later: np.ndarray) -> Plan:
+    """The plan with n_later (K,) rollouts of the asks `rows` (K,) put off to a later pass, and noted in `why`."""
+    n, later = plan.n.copy(), np.zeros(len(plan))
+    n[rows] -= n_later
+    later[rows] = n_later
+    return replace(plan, n=n, why={**plan.why, LATER: later})
+
+
+def waiting(draft: Draft) -> tuple[np.ndarray, np.ndarray]:
+    """(K,) prompts and (K,) int64 rollouts held back in earlier rounds of this step and not asked since."""
+    plan = draft.plan
+    if plan is None or LATER not in plan.why:
+        return np.empty(0, np.int64), np.empty(0, np.int64)
+    later = np.nan_to_num(plan.why[LATER]).astype(np.int64)
+    asked = np.unique(plan.prompt[plan.context != ""])
+    rows = np.flatnonzero((later > 0) & ~np.isin(plan.prompt, asked))
+    return plan.prompt[rows], later[rows]
+
+
+def plain_rewards(draft: Draft, prompt: int) -> np.ndarray:
+    """Scored rewards of a prompt's plain training rollouts in this step."""
+    r = draft.rollouts
+    mine = (r.prompt == prompt) & (r.context == "") & (r.purpose == "train") & np.isfinite(r.reward)
+    return r.reward[mine]
+
+
+def with_asks(
+    plan: Plan,
+    prompts: Sequence[int],
+    n: Sequence[int],
+    starts: Sequence[Text],
+    contexts: Sequence[str],
+    why: Mapping[str, Sequence[float]] | None = None,
+) -> Plan:
+    """The plan with hinted asks behind its own."""
+    if not len(prompts):
+        return plan
+    start = np.empty(len(starts), dtype=object)
+    for i, s in enumerate(starts):  # one by one: numpy would take a Text for a row of two
+        start[i] = s
+    hinted = Plan(
+        np.asarray(prompts, np.int64),
+        np.asarray(n, np.int64),
+        start=start,
+        context=np.array(contexts, dtype=object),
+        why={k: np.asarray(v, float) for k, v in (why or {}).items()},
+    )
+    return Plan.concat([plan, hinted])
