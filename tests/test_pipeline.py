@@ -193,6 +193,19 @@ def test_a_skipped_update_trains_nothing() -> None:
     assert next(e.kind for e in step.events) == "failure"
 
 
+def test_a_step_with_nothing_to_train_is_a_note_and_no_failure() -> None:
+    class Looking(ScriptedWorld):
+        def update(self, rollouts: object, advantage: object, *arguments: object) -> dict:
+            return {"skipped": "no rollout was kept"}
+
+    class Probing(Uneven):
+        def estimate(self, state: object, advantage: Advantage, draft: object, rng: object) -> Advantage:
+            return advantage.drop(np.ones(len(advantage.keep), bool), "probe")
+
+    _, step = next(run(Pipeline(Grpo(), Probing()), Looking(), BUDGET, steps=1))
+    assert [(e.kind, e.subject) for e in step.events if e.subject == "update"] == [("note", "update")]
+
+
 def test_going_on_equals_never_having_stopped() -> None:
     pipeline = Pipeline(Grpo(), Vade(), McGrpo())
     through = list(run(pipeline, ScriptedWorld(), BUDGET, steps=5))

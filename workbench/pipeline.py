@@ -359,8 +359,9 @@ def advance(
     update = world.update(rollouts, advantage, loss, penalties)
     clock.lap("update")
     skipped = str(update.get("skipped", ""))
-    if skipped:
-        events.append(Event("failure", "update", f"the optimiser step was skipped: {skipped}"))
+    if skipped:  # a step that kept nothing, such as a probe, had nothing to train: no failure
+        level = "failure" if advantage.keep.any() else "note"
+        events.append(Event(level, "update", f"the optimiser step was skipped: {skipped}"))
     for what, n in zip(*np.unique(rollouts.failure.astype(str), return_counts=True), strict=True):
         if what:
             events.append(Event("warning", str(what), f"{n} rollouts got no reward: {what}", int(n)))
