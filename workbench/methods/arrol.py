@@ -1,0 +1,135 @@
+"""ARRoL: a small head predicts success in the middle of a rollout, and who is kept leaves the group mixed."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from workbench.stages import Card
+
+CARD = Card(
+    slug="arrol",
+    title="ARRoL: prune as you generate",
+    arxiv="2603.24840",
+    source="notes",
+    deviations=(),
+    watch="share of successes before and after pruning, reliability of q, tokens saved",
+)
+
+TOLERANCE = 1e-12
+
+
+def _sigmoid(x: np.ndarray) -> np.ndarray:
+    return np.where(x >= 0, 1 / (1 + np.exp(-np.abs(x))), np.exp(-np.abs(x)) / (1 + np.exp(-np.abs(x))))
+
+
+def bin_index(raw: ArrayLike, n_bins: int = 128) -> np.ndarray:
+    """(n,) int64 bin of sigmoid(raw score); the top edge falls in the last bin."""
+    return np.minimum(np.floor(n_bins * _sigmoid(np.asarray(raw, float))), n_bins - 1).astype(np.int64)
+
+
+class Posterior(NamedTuple):
+    """prior = share of successes, a half without any; q = success rate given the bin."""
+
+    prior: float
+    q: np.ndarray
+
+
+def posterior(pos: ArrayLike, neg: ArrayLike, alpha: float = 1.0, query_bins: ArrayLike | None = None) -> Posterior:
+    """Success given the bin, from counts (B,) of finished successes and failures with Laplace smoothing alpha.
+
+    query_bins: bins to answer for; None is all of them."""
+    pos, neg = np.asarray(pos, float), np.asarray(neg, float)
+    total = pos.sum() + neg.sum()
+    prior = float(pos.sum() / total) if total else 0.5
+    good = (pos + alpha) / (pos.sum() + alpha * len(pos))
+    bad = (neg + alpha) / (neg.sum() + alpha * len(neg))
+    q = prior * good / (prior * good + (1 - prior) * bad)
+    return Posterior(prior, q if query_bins is None else q[np.asarray(query_bins, np.int64)])
+
+
+class Survival(NamedTuple):
+    """keep_prob (n,) of each rollout; buffer_mean = mean keep probability over the buffer, kappa where reachable."""
+
+    keep_prob: np.ndarray
+    buffer_mean: float
+
+
+def survival(
+    q_buffer: ArrayLike,
+    q: ArrayLike,
+    kappa: float = 0.5,
+    rho: float = 0.5,
+    lambda_: float = 0.5,
+    p_min: float = 0.1,
+    p_max: float = 0.9,
+) -> Survival:
+    """clip(kappa + delta + lambda (rho - q), p_min, p_max), delta such that the mean over the buffer is kappa.
+
+    Raises ValueError where kappa lies outside p_min..p_max: no delta reaches it. An empty buffer gives delta 0."""
+    if not p_min <= kappa <= p_max:
+        raise ValueError(f"kappa={kappa} lies outside p_min={p_min}..p_max={p_max}: the mean cannot reach it")
+    buffer, asked = np.asarray(q_buffer, float), np.asarray(q, float)
+
+    def keep(values: np.ndarray, delta: float) -> np.ndarray:
+        return np.clip(kappa + delta + lambda_ * (rho - values), p_min, p_max)
+
+    if not len(buffer):
+        return Survival(keep(asked, 0.0), float("nan"))
+    reach = 1 + abs(lambda_) * (1 + abs(rho))
+    low, high = -reach, reach
+    while high - low > TOLERANCE:
+        middle = (low + high) / 2
+        low, high = (middle, high) if keep(buffer, middle).mean() < kappa else (low, middle)
+    delta = (low + high) / 2
+    return Survival(keep(asked, delta), float(keep(buffer, delta).mean()))
+
+
+class Removal(NamedTuple):
+    """leave_one_out_mean (G,) of q, and the rollout whose removal brings it nearest to rho; None for an empty group."""
+
+    leave_one_out_mean: np.ndarray
+    remove: int | None
+
+
+def removal(q: ArrayLike, rho: float = 0.5) -> Removal:
+    """The theory's rule: remove argmin_j |mean of the others - rho|; ties go to the first."""
+    q = np.asarray(q, float)
+    if len(q) < 2:
+        return Removal(np.full(len(q), np.nan), None if not len(q) else 0)
+    others = (q.sum() - q) / (len(q) - 1)
+    distance = np.abs(others - rho)
+    return Removal(others, int(np.flatnonzero(distance <= distance.min() + TOLERANCE)[0]))
+
+
+class Survivors(NamedTuple):
+    """advantage (G,), NaN where pruned; positive_ratio and reward_variance of the survivors; whether they differ."""
+
+    advantage: np.ndarray
+    positive_ratio: float
+    reward_variance: float
+    informative: bool
+
+
+def advantages(rewards: ArrayLike, keep: ArrayLike, eps: float = 1e-6) -> Survivors:
+    """(r - mean) / (std + eps) over the survivors (population std); fewer than two, or all alike, get 0."""
+    reward, kept = np.asarray(rewards, float), np.asarray(keep, bool)
+    alive = reward[kept]
+    value = np.where(kept, 0.0, np.nan)
+    if not len(alive):
+        return Survivors(value, float("nan"), float("nan"), False)
+    informative = len(alive) > 1 and bool(alive.max() > alive.min())
+    if informative:
+        value[kept] = (alive - alive.mean()) / (alive.std() + eps)
+    return Survivors(value, float((alive > 0).mean()), float(alive.var()), informative)
+
+
+def vote_weights(score: ArrayLike) -> np.ndarray:
+    """(n,) rank of the raw score mapped to 0..1, best 1; equal scores share the mean rank, a lone one gets 1."""
+    s = np.asarray(score, float)
+    if len(s) < 2:
+        return np.ones(len(s))
+    rank = (s[:, None] > s[None, :]).sum(1) + ((s[:, None] == s[None, :]).sum(1) - 1) / 2
+    return rank / (len(s) - 1)

@@ -1,0 +1,164 @@
+"""BranchGRPO: values of a rollout tree's nodes, compared with those of the same depth."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from workbench.stages import Card
+
+CARD = Card(
+    slug="branchgrpo",
+    title="BranchGRPO: structured branching",
+    arxiv="2509.06040",
+    code="https://github.com/Fredreic1849/BranchGRPO",
+    source="C*",
+    deviations=(
+        "written for diffusion; a fork falls between token segments here, each child sampled on its own",
+        "the depth window, and the width of what is trained, are complete as functions; the loop trains every segment",
+    ),
+    watch="variance between siblings by depth, tokens generated against the flat equivalent",
+)
+
+EPS = 1e-8
+SETTLED = 1e-6
+"""Std under which the nodes of a depth count as alike."""
+
+
+class NodeValues(NamedTuple):
+    """value (N,), NaN where no leaf below has a reward; n_leaves (N,) int64 rewarded leaves below."""
+
+    value: np.ndarray
+    n_leaves: np.ndarray
+
+
+def _parents(parent: Sequence[int | None]) -> np.ndarray:
+    """(N,) int64 with -1 for the root; raises ValueError where parents do not stand first."""
+    p = np.array([-1 if x is None else x for x in parent], np.int64)
+    if (p >= np.arange(len(p))).any() or (len(p) and p[0] != -1):
+        raise ValueError("a tree starts with its root, and every parent stands before its children")
+    return p
+
+
+def node_values(
+    parent: Sequence[int | None],
+    leaf_reward: ArrayLike,
+    edge_logprob: ArrayLike,
+    fusion: Literal["uniform", "prob"] = "uniform",
+    temperature: float = 1.0,
+) -> NodeValues:
+    """Values bottom up: the mean over leaf descendants, or children weighed by softmax(temperature x edge_logprob).
+
+    leaf_reward (N,) None inside; edge_logprob (N,) nats of the segment that leads to the node."""
+    p, reward = _parents(parent), np.asarray(leaf_reward, float)
+    logprob = np.asarray(edge_logprob, float)
+    leaves = np.isfinite(reward).astype(np.int64)
+    total = np.where(leaves > 0, np.nan_to_num(reward), 0.0)
+    for i in range(len(p) - 1, 0, -1):
+        leaves[p[i]] += leaves[i]
+        total[p[i]] += total[i]
+    value = np.where(leaves > 0, total / np.maximum(leaves, 1), np.nan)
+    if fusion == "prob":
+        for i in range(len(p) - 1, -1, -1):
+            children = np.flatnonzero((p == i) & (leaves > 0))
+            if len(children):
+                z = temperature * logprob[children]
+                weight = np.exp(z - z.max())
+                value[i] = float((weight * value[children]).sum() / weight.sum())
+    elif fusion != "uniform":
+        raise ValueError(f"fusion must be uniform or prob, not {fusion!r}")
+    return NodeValues(value, leaves)
+
+
+class DepthAdvantages(NamedTuple):
+    """depth (N,) int64; advantage (N,), 0 for a lone node and for depths whose values are alike."""
+
+    depth: np.ndarray
+    advantage: np.ndarray
+
+
+def depth_advantages(parent: Sequence[int | None], value: ArrayLike, clip: float | None = None) -> DepthAdvantages:
+    """(V - mean) / (std + 1e-8) over all nodes of a depth, one degree of freedom less; nodes without a value get 0."""
+    p, v = _parents(parent), np.asarray(value, float)
+    depth = np.zeros(len(p), np.int64)
+    for i in range(1, len(p)):
+        depth[i] = depth[p[i]] + 1
+    advantage = np.zeros(len(p))
+    for d in range(int(depth.max(initial=-1)) + 1):
+        here = np.flatnonzero((depth == d) & np.isfinite(v))
+        if len(here) > 1 and (std := v[here].std(ddof=1)) >= SETTLED:
+            advantage[here] = (v[here] - v[here].mean()) / (std + EPS)
+    return DepthAdvantages(depth, advantage if clip is None else np.clip(advantage, -clip, clip))
+
+
+class Window(NamedTuple):
+    """shift of the window so far, and the depths it covers."""
+
+    shift: int
+    pruned_depths: list[int]
+
+
+def depth_window(base_depths: Sequence[int], train_step: int, interval: int, stop_depth: int) -> Window:
+    """The base depths, moved up by one every `interval` steps until the shallowest reaches stop_depth."""
+    if not len(base_depths):
+        return Window(0, [])
+    shift = min(train_step // interval, max(min(base_depths) - stop_depth, 0))
+    return Window(shift, [d - shift for d in base_depths])
+
+
+def prune_edges(
+    parent: Sequence[int | None],
+    advantage: ArrayLike,
+    pruned_depths: Collection[int],
+    last_split_depth: int,
+    width_mode: Literal[0, 1, 2] = 0,
+    width_ratio: float = 0.5,
+) -> np.ndarray:
+    """Edges, named by their child, that are trained: outside the depth window, and inside the width below the last fork.
+
+    Width, among edges whose parent is deeper than last_split_depth: mode 1 keeps the best max(1, ratio n) of every
+    branch of the last fork, mode 2 of all of them max(2, ratio n), half from the top and half from the bottom."""
+    p, a = _parents(parent), np.asarray(advantage, float)
+    depth = depth_advantages(parent, np.zeros(len(p))).depth
+    edges = np.flatnonzero((np.arange(len(p)) > 0) & ~np.isin(depth, list(pruned_depths)))
+    deep = edges[depth[p[edges]] > last_split_depth]
+    if not width_mode or not len(deep):
+        return edges
+    if width_mode == 1:
+        branch = np.arange(len(p))
+        for i in range(1, len(p)):
+            if depth[i] > last_split_depth + 1:
+                branch[i] = branch[p[i]]
+        kept: set[int] = set()
+        for b in np.unique(branch[deep]):
+            mine = deep[branch[deep] == b]
+            kept |= set(mine[np.argsort(-a[mine], kind="stable")][: max(1, int(width_ratio * len(mine)))].tolist())
+    else:
+        n = min(max(2, int(width_ratio * len(deep))), len(deep))
+        best, worst = np.argsort(-a[deep], kind="stable"), np.argsort(a[deep], kind="stable")
+        kept = set(deep[best[: n // 2]].tolist())
+        kept |= set(deep[[w for w in worst if int(deep[w]) not in kept]][: n - n // 2].tolist())
+    return np.array([e for e in edges if e not in set(deep.tolist()) or int(e) in kept], np.int64)
+
+
+class TokenRows(NamedTuple):
+    """rows: per segment its tokens' advantages; tokens trained once per segment, and once per leaf."""
+
+    rows: list[np.ndarray]
+    trained_tokens: int
+    flat_tokens: int
+
+
+def token_advantage(segment_lengths: Sequence[int], parent: Sequence[int | None], advantage: ArrayLike) -> TokenRows:
+    """Every token of segment n gets A(n); a shared segment is one row, where flat rollouts repeat it for every leaf."""
+    p, a = _parents(parent), np.asarray(advantage, float)
+    length = np.asarray(segment_lengths, np.int64)
+    path = length.copy()
+    for i in range(1, len(p)):
+        path[i] += path[p[i]]
+    leaf = ~np.isin(np.arange(len(p)), p)
+    rows = [np.full(n, x) for n, x in zip(length.tolist(), a.tolist(), strict=True)]
+    return TokenRows(rows, int(length.sum()), int(path[leaf].sum()))

@@ -1,0 +1,138 @@
+"""ETTRL: votes in the place of rewards, cast by rollouts that fork where the base rollouts were least certain."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from workbench.numerics.estimators import group_advantages
+from workbench.numerics.picks import largest
+from workbench.numerics.votes import majority_label
+from workbench.stages import Card, Method, State
+from workbench.types import Advantage, Draft, Rollouts
+
+__all__ = ["majority_label"]
+
+CARD = Card(
+    slug="ettrl",
+    title="ETTRL: balancing exploration and exploitation in test-time RL by entropy",
+    arxiv="2508.11356",
+    source="notes",
+    deviations=(
+        "all leaves train; the paper takes a subset it does not name",
+        "GRPO with one degree of freedom less and eps 1e-6 under the reshaping",
+        "the reshaping of the paper may turn the sign of an advantage (entropy above twice the group's mean); floor=True "
+        "stops at 0",
+        "votes replace the verifier's reward only with labels=vote; success stays what the verifier says, so that label "
+        "accuracy can be drawn",
+    ),
+    watch="vote ratio against true accuracy, tokens of trees against flat groups, advantages whose sign the scale turned",
+)
+
+
+def fork_positions(token_entropy: ArrayLike, n_forks: int, min_pos: int = 0) -> np.ndarray:
+    """The n_forks positions of largest entropy (T,) at or after min_pos, ascending; ties go to the earlier one."""
+    entropy = np.asarray(token_entropy, float)[min_pos:]
+    return min_pos + np.sort(largest(entropy, min(n_forks, len(entropy)))).astype(np.int64)
+
+
+class TreeBudget(NamedTuple):
+    """rollouts = leaves; expected_token_ratio to as many flat rollouts, for forks placed evenly."""
+
+    rollouts: int
+    expected_token_ratio: float
+
+
+def tree_budget(n_trees: int, n_forks: int, n_branches: int) -> TreeBudget:
+    """M (1 + B N) leaves for (1 + B N / 2) / (1 + B N) of the tokens."""
+    new = n_forks * n_branches
+    return TreeBudget(n_trees * (1 + new), (1 + 0.5 * new) / (1 + new))
+
+
+class TreeCost(NamedTuple):
+    """Tokens generated in a tree, in as many flat rollouts, and the first by the second."""
+
+    tree_tokens: int
+    flat_tokens: int
+    ratio: float
+
+
+def tree_token_cost(base_len: int, forks: Sequence[int], branch_len: Sequence[Sequence[int]]) -> TreeCost:
+    """A base rollout and, for every fork (N,), the lengths of its branches (N, B) after it."""
+    tree = base_len + sum(map(sum, branch_len))
+    flat = base_len + sum(at + b for at, row in zip(forks, branch_len, strict=True) for b in row)
+    return TreeCost(tree, flat, tree / flat if flat else 1.0)
+
+
+class Reshaped(NamedTuple):
+    """scale (G,), advantages (G,)."""
+
+    scale: np.ndarray
+    advantages: np.ndarray
+
+
+def _grpo(rewards: ArrayLike) -> np.ndarray:
+    reward = np.asarray(rewards, float)
+    return group_advantages(reward, np.zeros(len(reward)), "grpo", 1e-6).advantages
+
+
+def advantage_reshape(rewards: ArrayLike, response_entropy: ArrayLike) -> Reshaped:
+    """GRPO's advantages times 1 + (mean entropy - own) / mean entropy: certain answers count more (Adv-Res)."""
+    scale = _scale(np.asarray(response_entropy, float))
+    return Reshaped(scale, scale * _grpo(rewards))
+
+
+def _scale(entropy: np.ndarray) -> np.ndarray:
+    mean = entropy.mean() if len(entropy) else 0.0
+    return np.ones(len(entropy)) if mean == 0 else 1 + (mean - entropy) / mean
+
+
+def advantage_clip(rewards: ArrayLike, beta: float = 2.0) -> np.ndarray:
+    """GRPO's advantages (G,) held to -beta..beta (Adv-Clip)."""
+    return np.clip(_grpo(rewards), -beta, beta)
+
+
+@dataclass(frozen=True)
+class Ettrl(Method):
+    """Majority votes as rewards, and advantages reshaped by how certain each answer is.
+
+    labels: vote replaces the reward of training rollouts by agreement with their prompt's majority; verifier keeps it.
+    reshape: scale (Adv-Res) or clip (Adv-Clip, beta). Stands behind an estimator: Pipeline(Grpo(), Ettrl()).
+    """
+
+    labels: Literal["vote", "verifier"] = "vote"
+    reshape: Literal["scale", "clip"] = "scale"
+    beta: float = 2.0
+    floor: bool = False
+
+    card = CARD
+
+    def reward(self, state: State, rollouts: Rollouts) -> Rollouts:
+        """1 for agreeing with the majority of the prompt, null where nobody answered."""
+        if self.labels == "verifier":
+            return rollouts
+        reward = rollouts.reward.copy()
+        train = (rollouts.purpose == "train") & (rollouts.context == "") & (rollouts.failure == "")
+        for p in np.unique(rollouts.prompt[train]):
+            mine = np.flatnonzero(train & (rollouts.prompt == p))
+            vote = majority_label([None if a is None else str(a) for a in rollouts.answer[mine]])
+            reward[mine] = np.nan if vote.label is None else vote.rewards
+        return rollouts.with_(reward=reward)
+
+    def estimate(self, state: State, advantage: Advantage, draft: Draft, rng: np.random.Generator) -> Advantage:
+        """Reshape the advantages that stand before it, group by group."""
+        rollouts = draft.rollouts
+        if self.reshape == "clip":
+            return replace(advantage, value=np.clip(advantage.value, -self.beta, self.beta), tokens=None)
+        if rollouts.entropy is None:
+            raise ValueError("ettrl scales by the entropy of the answers, and these rollouts have none recorded")
+        value, entropy = advantage.value.copy(), np.nan_to_num(rollouts.entropy.mean())
+        for g in np.unique(rollouts.group[advantage.keep]):
+            mine = np.flatnonzero(advantage.keep & (rollouts.group == g))
+            scale = _scale(entropy[mine])
+            value[mine] *= np.maximum(scale, 0) if self.floor else scale
+        return replace(advantage, value=value, tokens=None)

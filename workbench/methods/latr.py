@@ -1,0 +1,200 @@
+"""LATR: fork where the second token is nearly as likely, look ahead, drop branches that say the same."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from workbench.stages import Card
+
+CARD = Card(
+    slug="latr",
+    title="LATR: lookahead tree-based rollouts",
+    arxiv="2510.24302",
+    code="https://github.com/starreeze/latr",
+    source="C*",
+    deviations=(),
+    watch="where rollouts fork, share of forks pruned by each test, distinct answers per group",
+)
+
+
+def branch_mask(topk_probs: ArrayLike, tau_abs: float | None, tau_rel: float | None) -> np.ndarray:
+    """(R, m) bool: tokens that may be taken, from probabilities (R, m) in falling order; the first one always.
+
+    Others need p_i > tau_abs and p_0 - p_i < tau_rel, both strict; None is no condition."""
+    p = np.asarray(topk_probs, float)
+    keep = np.ones(p.shape, bool)
+    if tau_abs is not None:
+        keep &= p > tau_abs
+    if tau_rel is not None:
+        keep &= p[:, :1] - p < tau_rel
+    keep[:, 0] = True
+    return keep
+
+
+class Assigned(NamedTuple):
+    """state (R, m) int: 0 goes on, 1 no candidate, 2 suppressed; n_next branches; n_suppressed candidates."""
+
+    state: np.ndarray
+    n_next: int
+    n_suppressed: int
+
+
+def capacity_assign(keep: ArrayLike, completed: ArrayLike, capacity: int) -> Assigned:
+    """Room for the branches of one prompt, column by column: all first tokens, then second ones in branch order.
+
+    A finished branch keeps its slot and does not fork."""
+    keep = np.asarray(keep, bool).copy()
+    done = np.asarray(completed, bool)
+    if not keep.size:
+        return Assigned(np.zeros(keep.shape, np.int64), 0, 0)
+    keep[done, 1:] = False
+    state = np.where(keep, 0, 1)
+    order = np.flatnonzero(keep.T.ravel())
+    late = order[max(capacity, 0) :]
+    late = late[late >= keep.shape[0]]  # the first token of a live branch always has room
+    by_column = state.T.ravel()
+    by_column[late] = 2
+    state = by_column.reshape(state.T.shape).T
+    return Assigned(state, int((state == 0).sum()), len(late))
+
+
+def check_steps(birth_step: int, windows: Sequence[int]) -> list[int]:
+    """Steps at which a branch is compared with its parent."""
+    return [birth_step + r for r in sorted(windows)]
+
+
+class Decision(NamedTuple):
+    """prune, skipped (a window holds the end of text), and the three likenesses, None where skipped."""
+
+    prune: bool
+    skipped: bool
+    edit_ratio: float | None
+    suffix: float | None
+    rouge_l: float | None
+
+
+def prune_decision(
+    child_window: Sequence[int],
+    parent_window: Sequence[int],
+    eos_id: int | Sequence[int],
+    tau_edit: float | None,
+    tau_suffix: float | None,
+    tau_rouge: float | None,
+) -> Decision:
+    """Whether the last r tokens of a branch say what its parent's do; any active test (not None) prunes.
+
+    levenshtein / r < tau_edit; longest suffix of one found anywhere in the other / r > tau_suffix; ROUGE-L F1 > tau_rouge."""
+    child, parent = list(child_window), list(parent_window)
+    ends = {eos_id} if isinstance(eos_id, int | np.integer) else set(eos_id)
+    if ends & {*child, *parent}:
+        return Decision(False, True, None, None, None)
+    r = max(len(child), 1)
+    edit = levenshtein(child, parent) / r
+    suffix = max(suffix_match(child, parent), suffix_match(parent, child)) / r
+    rouge = rouge_l(child, parent)
+    prune = (
+        (tau_edit is not None and edit < tau_edit)
+        or (tau_suffix is not None and suffix > tau_suffix)
+        or (tau_rouge is not None and rouge > tau_rouge)
+    )
+    return Decision(prune, False, edit, suffix, rouge)
+
+
+def levenshtein(a: Sequence[int], b: Sequence[int]) -> int:
+    """Fewest insertions, deletions and substitutions that turn a into b."""
+    row = list(range(len(b) + 1))
+    for i, x in enumerate(a, 1):
+        diagonal, row[0] = row[0], i
+        for j, y in enumerate(b, 1):
+            diagonal, row[j] = row[j], min(row[j] + 1, row[j - 1] + 1, diagonal + (x != y))
+    return row[-1]
+
+
+def suffix_match(a: Sequence[int], b: Sequence[int]) -> int:
+    """Length of the longest suffix of a that stands anywhere in b."""
+    best = 0
+    for end in range(len(b), 0, -1):
+        n = 0
+        while n < min(len(a), end) and a[len(a) - 1 - n] == b[end - 1 - n]:
+            n += 1
+        best = max(best, n)
+    return best
+
+
+def rouge_l(a: Sequence[int], b: Sequence[int]) -> float:
+    """F1 of the longest common subsequence; 0 for empty sequences."""
+    if not a or not b:
+        return 0.0
+    row = [0] * (len(b) + 1)
+    for x in a:
+        diagonal = 0
+        for j, y in enumerate(b, 1):
+            diagonal, row[j] = row[j], diagonal + 1 if x == y else max(row[j], row[j - 1])
+    return 2 * row[-1] / (len(a) + len(b))
+
+
+class Pruned(NamedTuple):
+    """removed and kept branches, ascending."""
+
+    removed: list[int]
+    kept: list[int]
+
+
+def prune_subtree(parent: Sequence[int | None], remove: Sequence[int]) -> Pruned:
+    """The branches named, with all that descend from them; roots (parent None) are never removed."""
+    gone = {r for r in remove if parent[r] is not None}
+    for i, p in enumerate(parent):
+        if p in gone:
+            gone.add(i)
+    grown = True
+    while grown:  # parents need not stand first
+        more = {i for i, p in enumerate(parent) if p in gone} - gone
+        gone |= more
+        grown = bool(more)
+    return Pruned(sorted(gone), [i for i in range(len(parent)) if i not in gone])
+
+
+class Saturated(NamedTuple):
+    """effective branches of all prompts, how many are needed, and whether tree mode stops."""
+
+    effective: int
+    needed: int
+    stop: bool
+
+
+def saturated(
+    group_sizes: Sequence[int],
+    group_done: Sequence[bool],
+    n_tree: int,
+    thres_init: float,
+    thres_decay: float,
+    step: int,
+    max_new_tokens: int,
+    birth_steps: Sequence[int],
+    max_window: int,
+) -> Saturated:
+    """Whether enough branches live, or their prompts are finished, and all of them outlived their last check."""
+    effective = sum(n_tree if done else size for size, done in zip(group_sizes, group_done, strict=True))
+    needed = round(n_tree * len(group_sizes) * (thres_init - thres_decay * step / max_new_tokens))
+    checked = all(birth + max_window < step for birth in birth_steps)
+    return Saturated(effective, needed, effective >= needed and checked)
+
+
+class Share(NamedTuple):
+    """eta, and the rollouts of a group grown as a tree and flat."""
+
+    eta: float
+    n_tree: int
+    n_flat: int
+
+
+def tree_share(group_size: int, schedule: Mapping[object, float], train_step: int) -> Share:
+    """The share that the schedule {first step: eta} gives at a training step; halves round to the even."""
+    reached = [(int(str(s)), eta) for s, eta in schedule.items() if int(str(s)) <= train_step]
+    eta = max(reached)[1] if reached else 0.0
+    n_tree = round(group_size * eta)
+    return Share(eta, n_tree, group_size - n_tree)
