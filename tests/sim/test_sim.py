@@ -80,8 +80,8 @@ def test_a_right_answer_says_the_answer_and_a_wrong_one_does_not():
 
 @settings(deadline=None, max_examples=20)
 @given(st.integers(0, 1000), st.lists(st.integers(0, 49), min_size=1, max_size=10, unique=True))
-def test_zero_advantages_move_no_skill_except_by_forgetting(seed, prompts):
-    world = SimWorld(n_prompts=50, n_eval=5, seed=seed, dynamics=replace(FITTED, forgetting=0.0))
+def test_zero_advantages_move_nothing(seed, prompts):
+    world = SimWorld(n_prompts=50, n_eval=5, seed=seed)
     world.update(first := world.sample(plan(range(50))), grpo(first))
     before = world.pass_rate()
     got = world.sample(plan(prompts, step=2))
@@ -90,16 +90,54 @@ def test_zero_advantages_move_no_skill_except_by_forgetting(seed, prompts):
     assert world.version == 2
 
 
-def test_forgetting_leads_back_to_the_start():
-    world = SimWorld(n_prompts=50, n_eval=5, dynamics=replace(FITTED, forgetting=0.1))
+def test_binary_rewards_are_correctness():
+    got = SimWorld(n_prompts=20, graded=False, p_fail=0.2).sample(plan(range(20)))
+    np.testing.assert_array_equal(got.reward, got.correct)
+    assert 0 < np.isnan(got.reward).mean() < 0.4
+
+
+def test_a_gradient_below_the_clip_makes_a_shorter_step():
+    full = SimWorld(n_prompts=50, n_eval=5)
+    got = full.sample(plan(range(50)))
+    norm = full.update(got, grpo(got))["grad_norm"]
+    half = SimWorld(n_prompts=50, n_eval=5, dynamics=replace(FITTED, clip=2 * norm))
+    half.update(got, grpo(got))
+    np.testing.assert_allclose(2 * half._theta, full._theta)
+    short = SimWorld(n_prompts=50, n_eval=5, dynamics=replace(FITTED, clip=norm / 2))
+    short.update(got, grpo(got))
+    np.testing.assert_allclose(short._theta, full._theta)
+
+
+def test_a_step_forgets_its_share_of_what_was_learned():
+    still = replace(FITTED, rate=0.0, sharpening=0.0, forgetting=0.1)
+    world, moving = (SimWorld(n_prompts=50, n_eval=5, dynamics=d) for d in (still, FITTED))
     start = world.pass_rate()
-    got = world.sample(plan(range(50)))
-    world.update(got, grpo(got))
+    got = moving.sample(plan(range(50)))
+    moving.update(got, grpo(got))
+    world._theta = moving._theta.copy()
     moved = np.abs(world.pass_rate() - start).max()
-    for _ in range(100):
-        world.update(got, advantages(got, np.zeros(len(got))))
+    for _ in range(150):
+        world.update(got, grpo(got))
     assert moved > 1e-3
-    np.testing.assert_allclose(world.pass_rate(), start, atol=1e-5)
+    np.testing.assert_allclose(world.pass_rate(), start, atol=1e-6)
+
+
+@settings(deadline=None, max_examples=20)
+@given(st.integers(0, 1000), st.lists(st.integers(0, 49), min_size=1, max_size=20, unique=True))
+def test_settled_groups_may_be_dropped_or_kept_at_zero(seed, prompts):
+    kept, dropped, taken = (SimWorld(n_prompts=50, n_eval=5, seed=seed) for _ in range(3))
+    got = kept.sample(plan(prompts))
+    plain = grpo(got)
+    settled = plain.value == 0
+    first = kept.update(got, plain)
+    second = dropped.update(got, plain.drop(settled, "settled"))
+    np.testing.assert_allclose(dropped.pass_rate(), kept.pass_rate(), rtol=1e-12)
+    assert first["live"] == pytest.approx(float((~settled).mean()))
+    assert second.get("live", 0.0) == first["live"]  # of the rollouts generated, whether kept or not
+    if not settled.all():  # a filter that never lets them through
+        part = got.take(~settled)
+        taken.update(part, advantages(part, plain.value[~settled]))
+        np.testing.assert_allclose(taken.pass_rate(), kept.pass_rate(), rtol=1e-12)
 
 
 def test_dropped_rows_teach_nothing():

@@ -6,7 +6,7 @@ sharpness, which grows as training takes entropy away: a settled prompt stays se
 draws a quality q = logit + logistic noise; it is correct where q > 0, so the pass rate is sigmoid(logit), and a wrong
 one comes closer to the answer the nearer q is to 0. `update` follows the exact policy gradient of that model,
 
-    g = mean over kept rollouts of  advantage * weight * d log p(q) / d logit * u,    d log p(q) / d logit = 2 v - 1
+    g = mean over generated rollouts of  advantage * weight * d log p(q) / d logit * u,    d log p(q) / d logit = 2 v - 1
 
 with v in (0, 1) the uniform that q was drawn from. Zero advantages therefore teach nothing, dropped rows do not count,
 prompts of one family teach each other, and what a graded reward tells between two wrong answers is learned too.
@@ -66,7 +66,7 @@ class Dynamics:
     noise: float = 0.3
     """Length of a random step beside each update, in steps."""
     sharpening: float = 0.0
-    """Growth of log sharpness per update in which every rollout carries signal: answers settle as entropy falls."""
+    """Growth of log sharpness per update: answers settle as entropy falls."""
     forgetting: float = 0.0
     """Share of theta and of log sharpness lost per update."""
     log_length: float = 1.5
@@ -79,6 +79,8 @@ class Dynamics:
     """A wrong answer of quality q < 0 is off by -q / reach times the scale at which the tasks' closeness ends."""
     format_gap: float = 10.0
     """Quality at or below -format_gap holds no answer at all."""
+    clip: float = 0.0
+    """Gradient norm from which on a step has its full length; a smaller gradient makes a shorter one. 0 = always full."""
 
 
 _FINISH = np.array(["stop", "length"], dtype=object)
@@ -162,8 +164,9 @@ def draw_prompts(
 class SimWorld:
     """A world without a model: prompts in families, a policy that learns by `Dynamics`.
 
-    dynamics defaults to the recorded run; p_fail is the chance that the verifier fails on a rollout. The true
-    pass rates are at hand (`pass_rate`), which no live world has.
+    dynamics defaults to the recorded run; p_fail is the chance that the verifier fails on a rollout; graded=False
+    trains on `correct` alone, as in the recorded run and in most papers. The true pass rates are at hand (`pass_rate`),
+    which no live world has.
     """
 
     offers: frozenset[str] = frozenset({"embedding"})
@@ -176,6 +179,7 @@ class SimWorld:
         eval_samples: int = 4,
         max_tokens: int = 8,
         p_fail: float = 0.0,
+        graded: bool = True,
         seed: int = 0,
         dynamics: Dynamics | None = None,
     ) -> None:
@@ -185,6 +189,7 @@ class SimWorld:
         if n_prompts < 1 or not self.dynamics.families:
             raise ValueError(f"{n_prompts} prompts of {len(self.dynamics.families)} families make no pool")
         self.seed, self.p_fail, self.max_tokens, self.eval_samples = seed, p_fail, max_tokens, eval_samples
+        self.graded = graded
         self.pool, self._prompts = draw_prompts(self.dynamics, n_prompts, seed, "pool")
         self.evaluation, self._eval_prompts = draw_prompts(self.dynamics, n_eval, seed, "eval")
         self._theta = np.zeros(self._prompts.loading.shape[1])
@@ -249,7 +254,7 @@ class SimWorld:
         return asked.with_(
             text=text,
             answer=answer,
-            reward=sum(weight * rewards[name] for name, weight in PARTS.items()),
+            reward=sum(w * rewards[part] for part, w in PARTS.items()) if self.graded else rewards["exactness"].copy(),
             correct=np.where(failed, np.nan, correct),
             rewards=rewards,
             length=np.minimum(natural, cap),
@@ -273,25 +278,26 @@ class SimWorld:
     ) -> Mapping[str, float | np.ndarray | str]:
         """One step of length `rate` along the policy gradient; torch losses and penalties are not asked.
 
-        Without a kept row there is no update; with advantages all zero only forgetting acts."""
+        Where nothing carries signal nothing moves. A settled group may be dropped or kept with advantage zero: the
+        step, its noise, forgetting and sharpening are the same. Without a kept row the update is skipped."""
         keep = np.flatnonzero(advantage.keep)
         if not len(keep):
             return {"skipped": "no rollout was kept", "grad_norm": 0.0}
         value = advantage.value if advantage.tokens is None else np.nan_to_num(advantage.tokens.mean())
         signal = (value * advantage.weight)[keep]
         score = 2 * uniforms(self._keys(rollouts, self._prompts)[keep], 0) - 1
-        g = (signal * score) @ self._prompts.loading[rollouts.prompt[keep]] / len(keep)
+        g = (signal * score) @ self._prompts.loading[rollouts.prompt[keep]] / len(rollouts)
         norm = float(np.linalg.norm(g))
         d = self.dynamics
-        live = float((signal != 0).mean())
-        self._theta = (1 - d.forgetting) * self._theta
-        self._log_sharpness = (1 - d.forgetting) * self._log_sharpness + d.sharpening * live
-        if norm > 0:
+        live = float((signal != 0).sum() / len(rollouts))
+        if norm > 0:  # neither length nor sharpness depends on how many rows carry signal: as with a clipped gradient
             rng = np.random.default_rng([self.seed, 7, self._version])
             stray = rng.standard_normal(len(g)) / np.sqrt(len(g))
-            self._theta = self._theta + d.rate * (g / norm + d.noise * stray)
+            part = min(norm / d.clip, 1.0) if d.clip else 1.0
+            self._theta = (1 - part * d.forgetting) * self._theta + part * d.rate * (g / norm + d.noise * stray)
+            self._log_sharpness = (1 - part * d.forgetting) * self._log_sharpness + part * d.sharpening
         self._version += 1
-        return {"loss": float(-(signal * score).mean()), "grad_norm": norm, "live": live}
+        return {"loss": float(-(signal * score).sum() / len(rollouts)), "grad_norm": norm, "live": live}
 
     def evaluate(self, step: int) -> Rollouts:
         """The evaluation set under the current policy, purpose "eval", `eval_samples` rollouts a prompt."""
@@ -333,6 +339,7 @@ class SimWorld:
             "device": "cpu",
             "seed": self.seed,
             "p_fail": self.p_fail,
+            "graded": self.graded,
             "max_tokens": self.max_tokens,
             "dynamics": asdict(self.dynamics),
         }

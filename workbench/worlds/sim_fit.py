@@ -130,7 +130,7 @@ def lengths(recording: Recording, spread: float = 0.3) -> tuple[float, float]:
 
 
 _MOVES = ("rate", "general", "specific", "noise", "sharpening", "forgetting")
-_GUESS = (0.1, 0.15, 0.4, 1.0, 0.05, 0.01)
+_GUESS = (0.1424, 0.029, 1.888, 0.3702, 0.019, 0.01505)
 
 
 def misfit(dynamics: Dynamics, recording: Recording, seeds: int = 3) -> float:
@@ -182,18 +182,18 @@ def _parts(values: np.ndarray | list[float], parts: int) -> np.ndarray:
 
 FITTED = Dynamics(
     families=(
-        Family("sub <=20", -1.78, 2.84, 1.369),
-        Family("mul 2dx1d", -1.485, 2.84, 0.933),
-        Family("max of 3 2d", -0.926, 2.84, 2.974),
-        Family("rg basic_arithmetic 2-3t 1d", -0.791, 2.84, 1.124),
-        Family("add 2d+2d", -2.593, 2.84, 2.254),
+        Family("sub <=20", -1.78, 2.84, 1.105),
+        Family("mul 2dx1d", -1.485, 2.84, 1.058),
+        Family("max of 3 2d", -0.926, 2.84, 2.887),
+        Family("rg basic_arithmetic 2-3t 1d", -0.791, 2.84, 0.736),
+        Family("add 2d+2d", -2.593, 2.84, 1.705),
     ),
-    rate=0.1424,
-    general=0.029,
-    specific=1.888,
-    noise=0.3702,
-    sharpening=0.0542,
-    forgetting=0.01505,
+    rate=0.1791,
+    general=0.0048,
+    specific=2.112,
+    noise=0.2338,
+    sharpening=0.01724,
+    forgetting=0.01201,
     log_length=1.5301,
     wrong_longer=0.1439,
 )
