@@ -1,0 +1,376 @@
+"""The segment decoder: rows in static slots, sampled and measured on the device, one CUDA graph per number of rows.
+
+A small model's step is bound by launches, not by the chip, so a step is captured once per batch size and replayed.
+What changes from step to step lives at fixed addresses (`Board`); rows name the slot that holds their keys and values,
+so dropping finished rows moves a few numbers and never the cache. The host looks at the results every `CHUNK` steps,
+drops rows that ended, lets waiting ones in, and goes on with the graph of the next smaller number of rows. Attention
+reads of each slot what its row has written (`kernels.attend`), so no graph per length is needed, and with the element-wise
+work in the same kernels torch.compile had nothing left to fuse. Without a GPU the same step runs in plain torch.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Sequence
+
+import numpy as np
+import torch
+from transformers import PreTrainedModel
+
+from workbench.types import Ragged
+from workbench.worlds.engines import Segments
+from workbench.worlds.engines.draws import GOLDEN
+from workbench.worlds.engines.llama import Llama, forward, prefill, reference
+
+CHUNK = 16
+"""Steps between two looks of the host; a row that ended waits for the next look, 8 steps on average."""
+
+ROWS = {"cuda": 2048, "cpu": 256}
+"""Rows that are generated together at most; more wait for a place."""
+
+BUCKETS = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 640, 768, 1024, 1280, 1536, 1792, 2048)
+"""Numbers of rows for which a step is captured."""
+
+PREFILL = 32_768
+"""Padded prefix tokens computed in one pass."""
+
+SHARE = 0.6
+"""Of the GPU's free memory, what the slots may take."""
+
+
+def bucket(rows: int) -> int:
+    """The smallest number of rows with a graph that holds these."""
+    return next((b for b in BUCKETS if b >= rows), -(-rows // 512) * 512)
+
+
+def uniform_on(keys: torch.Tensor, position: torch.Tensor) -> torch.Tensor:
+    """`draws.uniform` on the device: float64 in (0, 1) of int64 keys (the bits of the uint64 ones) and positions."""
+
+    def shifted(z: torch.Tensor, by: int) -> torch.Tensor:
+        return (z >> by) & ((1 << (64 - by)) - 1)  # logical: int64 shifts keep the sign
+
+    z = keys + (position + 1) * _signed(int(GOLDEN))
+    z = (z ^ shifted(z, 30)) * _signed(0xBF58476D1CE4E5B9)
+    z = (z ^ shifted(z, 27)) * _signed(0x94D049BB133111EB)
+    z = z ^ shifted(z, 31)
+    return (shifted(z, 32).double() + 0.5) * 2.0**-32
+
+
+def _signed(value: int) -> int:
+    return value - (1 << 64) if value >= 1 << 63 else value
+
+
+class Board:
+    """What a step reads and writes, at fixed addresses. Place b holds one row.
+
+    hidden (B, H) after the last token fed; slot; position: tokens in the cache; left: tokens it may still draw; key and
+    stream of its draws; active: it draws at the next step; began: it has drawn since it was last let go. draw, token
+    (-1 where none), logp, entropy (B, CHUNK), column t of the step. feed_last: a row at its limit feeds its last token,
+    so that it can go on later. threshold (nats) and marker pause rows, stop ends them.
+    """
+
+    def __init__(self, net: Llama, size: int) -> None:
+        at = {"device": net.device}
+        self.hidden = torch.zeros(size, net.hidden, dtype=net.dtype, **at)
+        self.slot, self.position, self.left, self.key, self.stream = torch.zeros(5, size, dtype=torch.int64, **at)
+        self.active, self.began = torch.zeros(2, size, dtype=torch.bool, **at)
+        self.draw = torch.zeros(size, CHUNK, dtype=torch.float64, **at)
+        self.token = torch.full((size, CHUNK), -1, **at)
+        self.logp, self.entropy = torch.zeros(2, size, CHUNK, **at)
+        self.t = torch.zeros(1, dtype=torch.int64, **at)
+        self.inverse = torch.ones(1, **at)
+        self.threshold = torch.full((1,), torch.inf, **at)
+        self.feed_last = torch.zeros(1, dtype=torch.bool, **at)
+        self.stop, self.marker = torch.zeros(2, net.vocabulary, dtype=torch.bool, **at)
+
+    def columns(self) -> tuple[torch.Tensor, ...]:
+        """The tensors with one line per place that a row takes along when it moves."""
+        return (self.hidden, self.slot, self.position, self.left, self.key, self.stream, self.active, self.began)
+
+    def order(self, places: np.ndarray) -> None:
+        """Place i takes over what stands in places[i]; the places behind them fall idle."""
+        index = torch.as_tensor(places, device=self.slot.device)
+        for column in self.columns():
+            column[: len(places)] = column[index]
+        self.active[len(places) :] = False
+
+    def rules(self, temperature: float, stop: Collection[int], feed_last: bool) -> None:
+        """What holds for all rows until the next call; nothing pauses them."""
+        self.inverse.fill_(1 / (temperature or 1.0))
+        self.threshold.fill_(torch.inf)
+        self.feed_last.fill_(feed_last)
+        self.stop.fill_(False)
+        self.marker.fill_(False)
+        if len(stop):
+            self.stop[torch.as_tensor(sorted(stop), device=self.stop.device)] = True
+
+
+class Record:
+    """What R rows have generated so far, at most limit (R,) tokens each."""
+
+    def __init__(self, limit: np.ndarray) -> None:
+        shape = (len(limit), int(limit.max(initial=0)))
+        self.limit = limit
+        self.tokens, self.length = np.zeros(shape, np.int32), np.zeros(len(limit), np.int64)
+        self.logp, self.entropy = np.zeros((2, *shape), np.float32)
+        self.finish = np.full(len(limit), "length", dtype=object)
+
+    def add(self, rows: np.ndarray, token: np.ndarray, logp: np.ndarray, entropy: np.ndarray, stop: np.ndarray) -> None:
+        """Append a chunk: (B, k) columns of rows (B,), token -1 where nothing was drawn."""
+        place, step = np.nonzero(token >= 0)  # a row draws at its first steps of a chunk, then no more
+        row = rows[place]
+        at = self.length[row] + step
+        for column, values in ((self.tokens, token), (self.logp, logp), (self.entropy, entropy)):
+            column[row, at] = values[place, step]
+        n = np.bincount(place, minlength=len(rows))
+        self.length[rows] += n
+        last = np.take_along_axis(token, np.maximum(n - 1, 0)[:, None], 1)[:, 0]
+        self.finish[rows[(n > 0) & np.isin(last, stop)]] = "stop"
+
+    @property
+    def done(self) -> np.ndarray:
+        """(R,) bool: rows that ended."""
+        return (self.finish == "stop") | (self.length >= self.limit)
+
+    def segments(self, prefilled: int, decoded: int, seconds: float) -> Segments:
+        """The ragged columns."""
+        offsets = np.concatenate([[0], np.cumsum(self.length)]).astype(np.int64)
+        inside = np.arange(self.tokens.shape[1]) < self.length[:, None]
+        columns = (Ragged(c[inside], offsets) for c in (self.tokens, self.logp, self.entropy))
+        return Segments(*columns, self.finish, prefilled, decoded, seconds)
+
+
+class GraphEngine:
+    """Samples from a Llama with static slots and CUDA graphs; on a CPU the same in plain torch, for tests.
+
+    model: the policy's, its weights shared where dtype allows and else copied at `sync`. dtype: of weights and cache;
+    None is bfloat16 on a GPU and the model's elsewhere. max_rows: rows decoded together, None is `ROWS`, or what fits
+    in memory. graphs: capture the steps; None where there is a GPU.
+    Raises ValueError for models whose arithmetic is not `llama`'s.
+    """
+
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        dtype: torch.dtype | None = None,
+        *,
+        max_rows: int | None = None,
+        graphs: bool | None = None,
+    ) -> None:
+        device = model.device.type
+        dtype = dtype or (torch.bfloat16 if device == "cuda" else model.dtype)
+        self.copy_of = model if dtype != model.dtype else None
+        self.net = Llama(model, dtype, max(model.config.max_position_embeddings, 2048))
+        self.max_rows = max_rows or ROWS.get(device, ROWS["cpu"])
+        self.graphs = device == "cuda" if graphs is None else graphs
+        if device == "cuda":
+            from workbench.worlds.engines import kernels
+
+            self.ops = kernels
+        else:
+            self.ops = reference
+        self.slots = self.capacity = 0
+        self._captured: dict[tuple[int, bool], torch.cuda.CUDAGraph] = {}
+
+    def sync(self) -> None:
+        """Take over the weights of the policy; the graphs keep their addresses."""
+        self.net.sync()
+
+    @property
+    def bytes_per_token(self) -> int:
+        """Keys and values of one token in all layers."""
+        net = self.net
+        return 2 * len(net.layers) * net.groups * net.depth * torch.empty((), dtype=net.dtype).element_size()
+
+    @torch.no_grad()
+    def reserve(self, rows: int, tokens: int) -> int:
+        """Slots for rows of at most `tokens` tokens, or for as many as fit in memory; returns how many there are.
+
+        Existing slots that are large enough are kept, and with them the captured graphs.
+        """
+        if tokens > len(self.net.cos):
+            raise ValueError(f"a prefix and its answer may have {len(self.net.cos)} tokens together, not {tokens}")
+        rows, capacity = bucket(min(rows, self.max_rows)), -(-tokens // 64) * 64
+        if rows <= self.slots and capacity <= self.capacity:
+            return self.slots
+        rows, capacity = max(rows, self.slots), max(capacity, self.capacity)
+        self.board = self.keys = self.values = None
+        self._captured.clear()
+        if self.net.device.type == "cuda":
+            torch.cuda.empty_cache()
+            fit = int(SHARE * torch.cuda.mem_get_info()[0] / (self.bytes_per_token * capacity))
+            if fit < rows:
+                rows = max((b for b in BUCKETS if b <= fit), default=0)
+            if not rows:
+                raise ValueError(f"there is no memory for one row of {capacity} tokens")
+        net = self.net
+        shape = (len(net.layers), rows, net.groups, capacity, net.depth)
+        # zeros: keys of places nobody has written are read under a mask, and must not be NaN
+        self.keys, self.values = (torch.zeros(shape, dtype=net.dtype, device=net.device) for _ in range(2))
+        self.board = Board(net, rows)
+        self.slots, self.capacity = rows, capacity
+        return rows
+
+    @torch.no_grad()
+    def generate(
+        self,
+        prefixes: Sequence[Sequence[int]],
+        n: np.ndarray,
+        max_tokens: np.ndarray,
+        keys: np.ndarray,
+        *,
+        position: np.ndarray | None = None,
+        temperature: float = 1.0,
+        stop: Collection[int] = (),
+    ) -> Segments:
+        """See `Engine.generate`. Equal prefixes are computed once, also when they come from several asks."""
+        began = time.perf_counter()
+        n = np.asarray(n, np.int64)
+        place: dict[tuple[int, ...], int] = {}
+        owner = np.repeat([place.setdefault(tuple(p), len(place)) for p in prefixes], n).astype(np.int64)  # (R,)
+        distinct = list(place)
+        if not all(distinct):
+            raise ValueError("a prefix without tokens cannot be continued; a prompt has at least one token")
+        limit = np.repeat(np.asarray(max_tokens, np.int64), n)
+        if len(owner) and limit.min() < 1:
+            raise ValueError(f"max_tokens must be at least 1, not {limit.min()}")
+        record = Record(limit)
+        if not len(owner):
+            return record.segments(0, 0, time.perf_counter() - began)
+        length = np.array([len(p) for p in distinct], np.int64)
+        slots = self.reserve(len(owner), int((length[owner] + limit).max()))
+        self.board.rules(temperature, stop, feed_last=False)
+        stream = np.zeros(len(owner), np.int64) if position is None else np.asarray(position, np.int64)
+        stops = np.fromiter(sorted(stop), np.int64)
+        waiting = np.lexsort((owner, length[owner]))  # prefixes of like length together: little padding
+        rows, slot, free = np.empty(0, np.int64), np.empty(0, np.int64), np.arange(slots)
+        prefilled = 0
+        while len(waiting) or len(rows):
+            if len(waiting) and len(free) >= min(len(waiting), max(1, slots // 8)):
+                come, waiting = _admit(waiting, owner, len(free))
+                prefilled += self.enter(
+                    len(rows), distinct, owner[come], free[: len(come)], limit[come], keys[come], stream[come]
+                )
+                rows, slot, free = (
+                    np.concatenate([rows, come]),
+                    np.concatenate([slot, free[: len(come)]]),
+                    free[len(come) :],
+                )
+            steps = int(min(CHUNK, (limit - record.length)[rows].max()))
+            record.add(rows, *self.run(len(rows), steps, temperature == 0), stops)
+            stay = np.flatnonzero(~record.done[rows])
+            if len(stay) < len(rows):
+                free = np.concatenate([free, np.delete(slot, stay)])
+                rows, slot = rows[stay], slot[stay]
+                self.board.order(stay)
+        decoded = int(record.length.sum()) - len(owner)  # the last token of a row is not fed
+        return record.segments(prefilled, decoded, time.perf_counter() - began)
+
+    def enter(self, start: int, prefixes, owner, slot, limit, keys, stream) -> int:
+        """Compute the prefixes of rows, once each, and put the rows at the places from start on; returns the tokens."""
+        board, net = self.board, self.net
+        here = slice(start, start + len(owner))
+        mine, local = np.unique(owner, return_inverse=True)
+        board.slot[here] = torch.as_tensor(slot, device=net.device)
+        for piece in np.split(mine, _cuts([len(prefixes[i]) for i in mine])):
+            rows = np.flatnonzero(np.isin(owner, piece))
+            width = max(len(prefixes[i]) for i in piece)
+            ids = np.zeros((len(piece), width), np.int64)
+            for line, i in zip(ids, piece, strict=True):
+                line[: len(prefixes[i])] = prefixes[i]
+            of = torch.as_tensor(np.searchsorted(piece, owner[rows]), device=net.device)
+            into = torch.as_tensor(slot[rows], device=net.device)
+
+            def write(layer: int, k: torch.Tensor, v: torch.Tensor, of=of, into=into, width=width) -> None:
+                self.keys[layer][into, :, :width] = k[of]
+                self.values[layer][into, :, :width] = v[of]
+
+            hidden = prefill(net, torch.as_tensor(ids, device=net.device), write)
+            last = torch.as_tensor(np.array([len(prefixes[i]) - 1 for i in piece]), device=net.device)
+            board.hidden[start + torch.as_tensor(rows, device=net.device)] = hidden[torch.arange(len(piece)), last][of]
+        length = np.array([len(prefixes[i]) for i in mine], np.int64)
+        columns = (board.position, length[local]), (board.left, limit), (board.stream, stream)
+        for column, values in (*columns, (board.key, np.ascontiguousarray(keys, np.uint64).view(np.int64))):
+            column[here] = torch.as_tensor(values, device=net.device)
+        board.active[here], board.began[here] = True, False
+        return int(length.sum())
+
+    def run(self, rows: int, steps: int, greedy: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Let the first `rows` places take steps (at most CHUNK); (rows, steps) token, -1 where none, logp, entropy."""
+        board, size = self.board, min(bucket(rows), self.slots)
+        step = self._graph(size, greedy).replay if self.graphs else lambda: self._step(size, greedy)
+        ahead = torch.arange(steps, device=board.t.device)
+        board.draw[:rows, :steps] = uniform_on(board.key[:rows, None], board.stream[:rows, None] + ahead)
+        board.t.zero_()
+        for _ in range(steps):
+            step()
+        token = board.token[:rows, :steps]
+        board.stream[:rows] += (token >= 0).sum(1)
+        return tuple(c[:rows, :steps].cpu().numpy() for c in (board.token, board.logp, board.entropy))
+
+    def _step(self, size: int, greedy: bool) -> None:
+        """Draw a token for each active row of the first places, note it, and feed it."""
+        board, net = self.board, self.net
+        logits = board.hidden[:size] @ net.head.T
+        draw = board.draw[:size].index_select(1, board.t)[:, 0]
+        token, logp, entropy = self.ops.choose(logits, draw, board.inverse, greedy)
+        # the entropy at a checkpoint is that of the next token, so a row is held before it draws, but not twice
+        drawn = board.active[:size] & ~(board.began[:size] & (entropy > board.threshold))
+        going = drawn & ~board.stop[token]
+        board.left[:size] -= drawn.long()
+        more = going & (board.left[:size] > 0) & ~board.marker[token]
+        fed = torch.where(going & (more | board.feed_last), board.position[:size], -1)
+        board.active[:size] = more
+        board.began[:size] |= drawn
+        board.position[:size] += (fed >= 0).long()
+        for column, values in (
+            (board.token, torch.where(drawn, token, -1)),
+            (board.logp, logp),
+            (board.entropy, entropy),
+        ):
+            column[:size].index_copy_(1, board.t, values[:, None])
+        board.t += 1
+        hidden = forward(net, self.ops, token, self.keys, self.values, board.slot[:size], fed)
+        board.hidden[:size] = torch.where(fed[:, None] >= 0, hidden, board.hidden[:size])
+
+    def _graph(self, size: int, greedy: bool) -> torch.cuda.CUDAGraph:
+        """The captured step for a number of places; captured with all rows idle, so that nothing moves."""
+        if (size, greedy) not in self._captured:
+            board = self.board
+            active = board.active.clone()
+            board.active.fill_(False)
+            side = torch.cuda.Stream()
+            side.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(side):
+                board.t.zero_()
+                self._step(size, greedy)  # kernels are compiled and libraries are set up outside the capture
+            torch.cuda.current_stream().wait_stream(side)
+            graph = torch.cuda.CUDAGraph()
+            shared = next(iter(self._captured.values())).pool() if self._captured else None
+            with torch.cuda.graph(graph, pool=shared):
+                self._step(size, greedy)
+            board.active.copy_(active)
+            self._captured[size, greedy] = graph
+        return self._captured[size, greedy]
+
+
+def _admit(waiting: np.ndarray, owner: np.ndarray, free: int) -> tuple[np.ndarray, np.ndarray]:
+    """The next rows for free places and those that wait on; cut between prefixes where one is not larger than that."""
+    cut = min(free, len(waiting))
+    if cut < len(waiting):
+        border = cut
+        while border and owner[waiting[border]] == owner[waiting[border - 1]]:
+            border -= 1
+        cut = border or cut
+    return waiting[:cut], waiting[cut:]
+
+
+def _cuts(lengths: Sequence[int]) -> list[int]:
+    """Where to cut prefixes into passes of at most PREFILL padded tokens."""
+    cuts, start, widest = [], 0, 0
+    for i, length in enumerate(lengths):
+        widest = max(widest, length)
+        if i > start and widest * (i + 1 - start) > PREFILL:
+            cuts.append(i)
+            start, widest = i, length
+    return cuts

@@ -1,0 +1,192 @@
+"""A Llama as plain tensors: the weights of a transformers model, fused and in one dtype, and the passes over them.
+
+A decoder that is to be captured as a CUDA graph may not allocate, branch or synchronise, which transformers' forward
+does at every layer. A Llama is forty lines of arithmetic; here they are, for one token per row (`forward`) and for whole
+prefixes (`prefill`). `supported` says which models these lines are true of.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+import torch
+import torch.nn.functional as F
+from transformers import PreTrainedModel
+
+
+class Layer(NamedTuple):
+    """One layer: before (H,) and after (H,) norms; qkv ((heads + 2 groups) d, H), out (H, heads d), gate_up (2 I, H), down (H, I)."""
+
+    before: torch.Tensor
+    qkv: torch.Tensor
+    out: torch.Tensor
+    after: torch.Tensor
+    gate_up: torch.Tensor
+    down: torch.Tensor
+
+
+class Ops(Protocol):
+    """What differs between a processor and a GPU: `reference` below, `kernels` in Triton."""
+
+    def norm(self, x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
+        """(B, H) root-mean-square norm of x (B, H)."""
+        ...
+
+    def gated(self, x: torch.Tensor) -> torch.Tensor:
+        """(B, I) silu(gate) * up of x (B, 2 I)."""
+        ...
+
+    def attend(self, qkv, keys, values, cos, sin, slot, fed) -> torch.Tensor:
+        """(B, heads * d): write key and value of row b at (slot[b], fed[b]) and attend to 0 ... fed[b]; fed -1: neither.
+
+        qkv (B, (heads + 2 groups) d); keys, values (slots, groups, S, d); cos, sin (S, d); slot, fed (B,) int64.
+        """
+        ...
+
+    def choose(self, logits: torch.Tensor, draw: torch.Tensor, inverse: torch.Tensor, greedy: bool):
+        """(B,) token int64, logp and entropy float32 of logits (B, V), draw (B,) float64, inverse temperature (1,)."""
+        ...
+
+
+def supported(model: PreTrainedModel) -> str:
+    """ "" where the arithmetic of this module is the model's, else why it is not."""
+    config = model.config
+    facts = {
+        f"it is a {config.model_type}, not a llama": config.model_type == "llama",
+        "its linear layers have biases": not (config.attention_bias or config.mlp_bias),
+        f"its activation is {config.hidden_act}, not silu": config.hidden_act == "silu",
+        "its rotary frequencies depend on the length": (config.rope_parameters or {}).get("rope_type") == "default",
+    }
+    return next((why for why, holds in facts.items() if not holds), "")
+
+
+class Llama:
+    """Fused copies of a model's weights in a dtype, kept at fixed addresses; `copy_from` fills them again.
+
+    Where dtype and layout allow it (embedding, output and down projections, norms) the tensors of the model itself are
+    used, not copies.
+    """
+
+    def __init__(self, model: PreTrainedModel, dtype: torch.dtype, positions: int) -> None:
+        if why := supported(model):
+            raise ValueError(f"this decoder cannot run {type(model).__name__}: {why}; use TransformersEngine")
+        config = model.config
+        self.heads, self.groups = config.num_attention_heads, config.num_key_value_heads
+        self.depth = getattr(config, "head_dim", None) or config.hidden_size // self.heads
+        self.hidden, self.vocabulary, self.eps = config.hidden_size, config.vocab_size, config.rms_norm_eps
+        self.dtype, self.device = dtype, model.device
+        self._sources = list(_sources(model))
+        flat = [self._fused(parts) for parts in self._sources]
+        self.embedding, self.head, self.norm, *rest = flat
+        self.layers = [Layer(*rest[i : i + 6]) for i in range(0, len(rest), 6)]
+        rotary = model.base_model.rotary_emb
+        angle = torch.arange(positions, device=self.device).float()[:, None] * rotary.inv_freq.float()
+        angle = torch.cat([angle, angle], -1)  # (S, d)
+        self.cos, self.sin = angle.cos() * rotary.attention_scaling, angle.sin() * rotary.attention_scaling
+
+    def _fused(self, parts: list[torch.Tensor]) -> torch.Tensor:
+        if len(parts) == 1:
+            return parts[0].detach().to(self.dtype)  # the tensor itself where the dtype is the same
+        return torch.cat([p.detach().to(self.dtype) for p in parts])
+
+    @torch.no_grad()
+    def sync(self) -> None:
+        """Take over the present weights of the model this was made from."""
+        targets = [self.embedding, self.head, self.norm, *(t for layer in self.layers for t in layer)]
+        for target, parts in zip(targets, self._sources, strict=True):
+            if target.data_ptr() != parts[0].data_ptr():
+                for piece, part in zip(target.split([len(p) for p in parts]), parts, strict=True):
+                    piece.copy_(part.detach())
+
+
+def _sources(model: PreTrainedModel):
+    """The parameters behind each fused tensor, in the order of `Llama.__init__`."""
+    body = model.base_model
+    yield [body.embed_tokens.weight]
+    yield [model.get_output_embeddings().weight]
+    yield [body.norm.weight]
+    for layer in body.layers:
+        attention, mlp = layer.self_attn, layer.mlp
+        yield [layer.input_layernorm.weight]
+        yield [attention.q_proj.weight, attention.k_proj.weight, attention.v_proj.weight]
+        yield [attention.o_proj.weight]
+        yield [layer.post_attention_layernorm.weight]
+        yield [mlp.gate_proj.weight, mlp.up_proj.weight]
+        yield [mlp.down_proj.weight]
+
+
+def forward(
+    net: Llama, ops: Ops, ids: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, slot, fed
+) -> torch.Tensor:
+    """(B, H) last hidden states, before the final norm's product with the head but after the norm, of one token a row.
+
+    ids (B,); keys, values (layers, slots, groups, S, d), written in place; slot, fed (B,) int64 as in `Ops.attend`.
+    """
+    x = F.embedding(ids, net.embedding)
+    for i, layer in enumerate(net.layers):
+        qkv = ops.norm(x, layer.before, net.eps) @ layer.qkv.T
+        mixed = ops.attend(qkv, keys[i], values[i], net.cos, net.sin, slot, fed)
+        x = torch.addmm(x, mixed, layer.out.T)
+        x = torch.addmm(x, ops.gated(ops.norm(x, layer.after, net.eps) @ layer.gate_up.T), layer.down.T)
+    return ops.norm(x, net.norm, net.eps)
+
+
+def prefill(net: Llama, ids: torch.Tensor, write) -> torch.Tensor:
+    """(P, L, H) hidden states of ids (P, L), padded on the right; write(layer, keys, values) takes (P, groups, L, d) each."""
+    rows, width = ids.shape
+    x = F.embedding(ids, net.embedding)
+    cos, sin = net.cos[:width], net.sin[:width]
+    for i, layer in enumerate(net.layers):
+        qkv = (reference.norm(x, layer.before, net.eps) @ layer.qkv.T).view(rows, width, -1, net.depth).transpose(1, 2)
+        q, k, v = qkv.split([net.heads, net.groups, net.groups], 1)
+        q, k = rotate(q, cos, sin), rotate(k, cos, sin)
+        write(i, k, v)
+        mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=net.heads != net.groups)
+        x = x + mixed.transpose(1, 2).reshape(rows, width, -1) @ layer.out.T
+        x = x + reference.gated(reference.norm(x, layer.after, net.eps) @ layer.gate_up.T) @ layer.down.T
+    return reference.norm(x, net.norm, net.eps)
+
+
+def rotate(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
+    """Rotary position embedding of x (..., d); halves are the two coordinates of each plane."""
+    first, second = x.float().chunk(2, -1)
+    return (x.float() * cos + torch.cat([-second, first], -1) * sin).to(x.dtype)
+
+
+class _Reference:
+    """`Ops` in plain torch, for processors and as what the kernels are tested against."""
+
+    def norm(self, x, weight, eps):
+        """See `Ops.norm`."""
+        return F.rms_norm(x, x.shape[-1:], weight, eps)
+
+    def gated(self, x):
+        """See `Ops.gated`."""
+        gate, up = x.chunk(2, -1)
+        return F.silu(gate) * up
+
+    def attend(self, qkv, keys, values, cos, sin, slot, fed):
+        """See `Ops.attend`."""
+        rows, (_, groups, _, depth) = len(qkv), keys.shape
+        heads = qkv.shape[1] // depth - 2 * groups
+        alive, at = fed >= 0, fed.clamp(min=0)
+        q, k, v = qkv.view(rows, -1, depth).split([heads, groups, groups], 1)
+        c, s = cos[at][:, None], sin[at][:, None]
+        q, k = rotate(q, c, s), rotate(k, c, s)
+        keys[slot[alive], :, at[alive]] = k[alive]
+        values[slot[alive], :, at[alive]] = v[alive]
+        width = int(at.max()) + 1
+        seen = torch.arange(width, device=fed.device) <= at[:, None]  # (B, width)
+        together = q.reshape(rows, groups, heads // groups, depth) * depth**-0.5
+        score = together @ keys[slot, :, :width].transpose(2, 3)
+        weight = score.masked_fill(~seen[:, None, None], float("-inf")).softmax(-1)
+        return (weight @ values[slot, :, :width]).reshape(rows, -1)
+
+    def choose(self, logits, draw, inverse, greedy):
+        """See `Ops.choose`."""
+        from workbench.worlds.engines.transformers import choose
+
+        return choose(logits, draw, 0.0) if greedy else choose(logits.float() * inverse, draw, 1.0)
+
+
+reference = _Reference()
