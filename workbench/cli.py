@@ -1,4 +1,4 @@
-"""The command line: workbench demo | run | dashboard | store | methods | make-tiny | bench."""
+"""The command line: workbench demo | run | dashboard | store | replay | methods | make-tiny | bench."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from workbench import store_cli
+from workbench import replay_cli, store_cli
 
 NEEDS_GIB = {"smollm2": 6.0, "tiny": 1.5}
 """Memory below which a model is slow or killed on a CPU: weights, optimizer, sampling copy, activations."""
@@ -80,6 +80,7 @@ def build_parser() -> argparse.ArgumentParser:
     dashboard.set_defaults(command=_dashboard)
 
     store_cli.add_parser(commands)
+    replay_cli.add_parser(commands)
 
     methods = commands.add_parser("methods", help="list the methods, or those that act at a verb")
     methods.add_argument("verb", nargs="?")
