@@ -35,7 +35,7 @@ MAY_IMPORT = {
     "pipeline": {"types", "stages", "catalog", "methods"},
     "tasks": {"types", "numerics", "tasks"},
     "store": {"types", "store", "numerics"},
-    "analysis": {"types", "numerics", "store", "analysis"},
+    "analysis": {"types", "numerics", "stages", "methods", "catalog", "pipeline", "worlds", "store", "analysis"},
 }
 """Part of the package -> parts that it may import. What is not listed lies above and may import all of these."""
 
