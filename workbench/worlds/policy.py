@@ -133,6 +133,10 @@ class Policy:
         self.parameters = [p for p in model.parameters() if p.requires_grad]
         self.optimizer = torch.optim.AdamW(self.parameters, lr=lr, betas=betas, weight_decay=0.0, fused=True)
 
+    def cut(self, lines: Lines, rows: np.ndarray) -> list[list[np.ndarray]]:
+        """Micro-batches of rows, each a list of sequences; see `pack`."""
+        return pack(lines, rows, self.budget)
+
     def statistics(
         self, lines: Lines, sequences: Sequence[np.ndarray]
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -147,7 +151,7 @@ class Policy:
     def logp(self, lines: Lines) -> Ragged:
         """Log-probability of every token under the current weights, ragged float32 like lines.tokens."""
         values = np.zeros(len(lines.tokens.values), np.float32)
-        for sequences in pack(lines, np.flatnonzero(lines.tokens.lengths), self.budget):
+        for sequences in self.cut(lines, np.flatnonzero(lines.tokens.lengths)):
             logp, _, mask = self.statistics(lines, sequences)
             at = lines.tokens.offsets[np.concatenate(sequences)][:, None] + np.arange(mask.shape[1])
             values[at[mask.cpu().numpy()]] = logp[mask].float().cpu()
@@ -201,7 +205,7 @@ class Policy:
         per_row = np.where(advantage.keep, 0.0, np.nan)
         tally = _Tally()
         self.optimizer.zero_grad(set_to_none=True)
-        for sequences in pack(lines, active, self.budget):
+        for sequences in self.cut(lines, active):
             batch = self.batch(lines, sequences, advantage)
             rows = np.concatenate(sequences)
             weight = torch.as_tensor(advantage.weight[rows], dtype=torch.float32, device=batch.logp.device)[:, None]

@@ -1,0 +1,74 @@
+"""Streams: the same log-probabilities, entropies and gradients as sequences that share their prefix."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from workbench.types import Advantage, Loss, Ragged
+from workbench.worlds.packing import StreamPolicy, fill, stream
+from workbench.worlds.policy import Lines, Policy
+
+from .conftest import toy_model
+
+PREFIXES = [[5, 6, 7], [3, 4, 5, 6, 7, 8, 9, 10], [12]]
+OWNER = np.array([0, 0, 1, 1, 2, 2])
+ANSWERS = [[4, 9, 0], [8], [20, 21, 22, 23, 0], [6, 7], [11, 3, 3, 0], [2, 2]]
+LINES = Lines(PREFIXES, OWNER, Ragged.of(ANSWERS, np.int32))
+
+
+@given(st.lists(st.integers(1, 60), min_size=1, max_size=60), st.integers(60, 200))
+def test_bins_hold_every_row_once_and_stay_within_the_budget(width, budget):
+    bins = fill(np.array(width), budget)
+    assert sorted(np.concatenate(bins).tolist()) == list(range(len(width)))
+    assert all(np.array(width)[rows].sum() <= budget for rows in bins)
+    assert len(bins) <= 2 * -(-sum(width) // budget)  # first fit leaves at most one bin less than half full
+
+
+def test_a_stream_names_where_each_token_is_predicted():
+    one = stream([[5, 6], [7]], [[1, 2, 3], [4]], 8, torch.device("cpu"))
+    assert one.ids.tolist() == [5, 6, 1, 2, 7, 0, 0, 0]
+    assert one.position.tolist() == [0, 1, 2, 3, 0, 0, 1, 2]
+    assert one.bounds.tolist() == [0, 4, 5, 8]
+    assert one.source.tolist() == [1, 2, 3, 4]
+    assert one.target.tolist() == [1, 2, 3, 4]
+    assert (one.longest, one.lengths.tolist()) == (4, [3, 1])
+
+
+def advantage() -> Advantage:
+    """One value a row, none of them zero."""
+    value = np.array([1.0, -1.0, 0.5, -0.5, 2.0, -2.0])
+    return Advantage(value, np.ones(6, bool), np.ones(6), np.zeros(6), np.full(6, "", object))
+
+
+@pytest.mark.parametrize("budget", [16, 64])
+def test_streams_measure_and_learn_what_the_plain_policy_does(budget):
+    plain, made = Policy(toy_model(), lr=1e-2), StreamPolicy(toy_model(), lr=1e-2, budget=budget, compile=False)
+    assert made.logp(LINES).values == pytest.approx(plain.logp(LINES).values, abs=1e-5)
+
+    def loss(batch):
+        return Loss(-batch.advantage * batch.logp, reduction="seq_mean", stats={"entropy": batch.entropy})
+
+    expected, done = (policy.update(LINES, advantage(), loss) for policy in (plain, made))
+    for name in ("loss", "grad_norm", "entropy", "tokens"):
+        assert done[name] == pytest.approx(expected[name], rel=1e-4, abs=1e-6)
+    assert done["loss_per_rollout"] == pytest.approx(expected["loss_per_rollout"], rel=1e-4)
+    for mine, theirs in zip(made.model.parameters(), plain.model.parameters(), strict=True):
+        assert torch.allclose(mine, theirs, atol=2e-4)
+
+
+def test_models_of_another_kind_are_refused():
+    model = toy_model()
+    model.config.hidden_act = "gelu"
+    with pytest.raises(ValueError, match="its activation is gelu, not silu; use Policy"):
+        StreamPolicy(model)
+
+
+@pytest.mark.gpu
+def test_compiled_streams_on_the_gpu_agree_with_the_plain_policy():
+    plain = Policy(toy_model().cuda())
+    made = StreamPolicy(toy_model().cuda(), budget=64, precision="bfloat16")
+    assert made.logp(LINES).values == pytest.approx(plain.logp(LINES).values, abs=0.1)

@@ -1,0 +1,187 @@
+"""Training passes over one stream of tokens: no padding between rows, one compiled layer for all lengths.
+
+Rows of any lengths stand behind each other until a budget of tokens is full; attention knows where each begins (varlen
+flash attention), everything else is per token. The shapes of a pass are therefore always the same, so torch.compile
+sees one layer once, seconds instead of a minute per shape, and a long-tailed batch runs as fast as an even one. Each row
+carries its own prefix: on a GPU recomputing short prompts is cheaper than a mask that shares them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from typing import NamedTuple
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from transformers import PreTrainedModel
+
+from workbench.worlds.engines.forward import token_statistics
+from workbench.worlds.engines.llama import rotate, supported
+from workbench.worlds.policy import Lines, Policy
+
+HEAD = 8192
+"""Predicted tokens whose logits exist together: 0.8 GB in bfloat16 at 49,152 tokens of vocabulary."""
+
+
+class Stream(NamedTuple):
+    """B sequences behind each other, filled up to T tokens with sequences nobody reads.
+
+    ids, position (T,) int64; bounds (N + 1,) int32: where each sequence begins, and the end; longest: tokens of the
+    longest; source, target (A,) int64: for every answer token the place that predicts it, and its id; lengths (B,).
+    """
+
+    ids: torch.Tensor
+    position: torch.Tensor
+    bounds: torch.Tensor
+    longest: int
+    source: torch.Tensor
+    target: torch.Tensor
+    lengths: np.ndarray
+
+
+def fill(width: np.ndarray, budget: int) -> list[np.ndarray]:
+    """Rows of width tokens each into bins of at most budget tokens, first fit decreasing; wider rows get a bin alone."""
+    bins: list[list[int]] = []
+    room: list[int] = []
+    for row in np.argsort(-width, kind="stable").tolist():
+        at = next((i for i, free in enumerate(room) if free >= width[row]), len(bins))
+        if at == len(bins):
+            bins.append([])
+            room.append(budget)
+        bins[at].append(row)
+        room[at] -= int(width[row])
+    return [np.array(sorted(rows)) for rows in bins]
+
+
+def stream(
+    prefixes: Sequence[Sequence[int]], answers: Sequence[Sequence[int]], tokens: int, device: torch.device
+) -> Stream:
+    """Prefix i followed by answer i without its last token, which predicts nothing; at least `tokens` tokens in all."""
+    start = np.array([len(p) for p in prefixes])
+    length = np.array([len(a) for a in answers])
+    width = start + length - 1
+    longest, total = int(width.max()), int(width.sum())
+    padding = max(0, tokens - total)
+    spare = [longest] * (padding // longest) + [padding % longest] * (padding % longest > 0)
+    bounds = np.concatenate([[0], np.cumsum([*width, *spare])])
+    ids = np.zeros(total + padding, np.int64)
+    ids[:total] = np.concatenate([part for p, a in zip(prefixes, answers, strict=True) for part in (p, a[:-1])])
+    position = np.arange(len(ids)) - np.repeat(bounds[:-1], np.diff(bounds))
+    first = bounds[: len(width)] + start - 1
+    source = np.repeat(first - np.concatenate([[0], np.cumsum(length)[:-1]]), length) + np.arange(length.sum())
+    target = np.concatenate([np.asarray(a, np.int64) for a in answers])
+    columns = [torch.as_tensor(c, device=device) for c in (ids, position, bounds.astype(np.int32), source, target)]
+    return Stream(*columns[:3], longest, *columns[3:], length)
+
+
+def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, bounds: torch.Tensor, longest: int) -> torch.Tensor:
+    """(T, heads, d) causal attention inside each sequence of q (T, heads, d), k and v (T, groups, d)."""
+    if q.is_cuda and q.dtype in (torch.bfloat16, torch.float16):
+        return torch.ops.aten._flash_attention_forward(q, k, v, bounds, bounds, longest, longest, 0.0, True, False)[0]
+    share = q.shape[1] // k.shape[1]
+    parts = []
+    for begin, end in zip(bounds.tolist()[:-1], bounds.tolist()[1:], strict=True):
+        one = (c[begin:end].transpose(0, 1) for c in (q, *(x.repeat_interleave(share, 1) for x in (k, v))))
+        parts.append(F.scaled_dot_product_attention(*one, is_causal=True).transpose(0, 1))
+    return torch.cat(parts)
+
+
+def _before(x, weight, query, key, value, cos, sin, eps: float, depth: int):
+    """(T, heads, d) query and (T, groups, d) key, turned, and value."""
+    y = F.rms_norm(x, x.shape[-1:], weight.to(x.dtype), eps)
+    turned = [(y @ w.to(x.dtype).T).view(len(x), -1, depth) for w in (query, key)]
+    q, k = (rotate(part, cos[:, None], sin[:, None]) for part in turned)
+    return q, k, (y @ value.to(x.dtype).T).view(len(x), -1, depth)
+
+
+def _after(x, mixed, out, weight, gate, up, down, eps: float):
+    """(T, H) the layer's output from its input and what attention mixed."""
+    x = x + mixed.flatten(1) @ out.to(x.dtype).T
+    y = F.rms_norm(x, x.shape[-1:], weight.to(x.dtype), eps)
+    return x + (F.silu(y @ gate.to(x.dtype).T) * (y @ up.to(x.dtype).T)) @ down.to(x.dtype).T
+
+
+def _measured(x, head, target, temperature: float):
+    """(A,) float32 log-probability of target and entropy, of hidden states x (A, H)."""
+    z = (x @ head.to(x.dtype).T).float() / temperature
+    total = z.logsumexp(-1)
+    entropy = total - ((z - total[:, None]).exp() * z).sum(-1)
+    return z.gather(1, target[:, None])[:, 0] - total, entropy
+
+
+@cache
+def _compiled(function):
+    return torch.compile(function, dynamic=False)
+
+
+class StreamPolicy(Policy):
+    """A policy whose passes run over streams: for a GPU, and Llamas. Settings as `Policy`'s.
+
+    budget: tokens of a micro-batch, all of equal size (32,768 is right for 135M parameters on 80 GB). compile: the
+    layer and the head through torch.compile, once each, 10 to 30 s at the first update.
+    """
+
+    def __init__(self, model: PreTrainedModel, *, budget: int = 32_768, compile: bool = True, **settings) -> None:
+        if why := supported(model):
+            raise ValueError(f"streams cannot run {type(model).__name__}: {why}; use Policy")
+        super().__init__(model, budget=budget, **settings)
+        self.compile = compile
+        self._depth = getattr(model.config, "head_dim", None) or (
+            model.config.hidden_size // model.config.num_attention_heads
+        )
+
+    def cut(self, lines: Lines, rows: np.ndarray) -> list[list[np.ndarray]]:
+        """Micro-batches of at most budget tokens; every row is a sequence with its own prefix."""
+        start = np.array([len(p) for p in lines.prefixes])
+        width = start[lines.owner[rows]] + np.maximum(lines.tokens.lengths[rows] - 1, 0)
+        return [[np.array([row]) for row in rows[one]] for one in fill(width, self.budget)] if len(rows) else []
+
+    def statistics(
+        self, lines: Lines, sequences: Sequence[np.ndarray]
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """See `Policy.statistics`."""
+        rows = np.concatenate(sequences)
+        answers = [lines.tokens.row(i) for i in rows]
+        one = stream([lines.prefixes[lines.owner[i]] for i in rows], answers, self.budget, self.model.device)
+        logp, entropy = self.passes(one)
+        lengths = torch.as_tensor(one.lengths, device=logp.device)
+        mask = torch.arange(int(one.lengths.max()), device=logp.device) < lengths[:, None]
+        full = torch.zeros(mask.shape, device=logp.device)
+        return full.masked_scatter(mask, logp), full.masked_scatter(mask, entropy), mask
+
+    def passes(self, one: Stream) -> tuple[torch.Tensor, torch.Tensor]:
+        """(A,) float32 log-probability and entropy of every answer token; differentiable."""
+        body, eps, kind = self.model.base_model, self.model.config.rms_norm_eps, self.precision
+        run = _compiled if self.compile else (lambda function: function)
+        x = F.embedding(one.ids, body.embed_tokens.weight).to(kind)
+        angle = one.position.float()[:, None] * body.rotary_emb.inv_freq.float()
+        angle, scaling = torch.cat([angle, angle], -1), body.rotary_emb.attention_scaling
+        cos, sin = angle.cos() * scaling, angle.sin() * scaling
+        for layer in body.layers:
+            a, m = layer.self_attn, layer.mlp
+            projections = (a.q_proj.weight, a.k_proj.weight, a.v_proj.weight)
+            q, k, v = run(_before)(x, layer.input_layernorm.weight, *projections, cos, sin, eps, self._depth)
+            mixed = attention(q, k, v, one.bounds, one.longest)
+            norm, mlp = (
+                layer.post_attention_layernorm.weight,
+                (m.gate_proj.weight, m.up_proj.weight, m.down_proj.weight),
+            )
+            x = run(_after)(x, mixed, a.o_proj.weight, norm, *mlp, eps)
+        x = F.rms_norm(x[one.source], x.shape[-1:], body.norm.weight.to(kind), eps)
+        return self._head(x, one.target)
+
+    def _head(self, x: torch.Tensor, target: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        head = self.model.get_output_embeddings().weight
+        if not self.compile:
+            index = torch.arange(len(x), device=x.device)
+            return token_statistics(x @ head.to(x.dtype).T, index, target, self.temperature)
+        spare = -len(x) % HEAD
+        x, target = F.pad(x, (0, 0, 0, spare)), F.pad(target, (0, spare))
+        parts = [
+            _compiled(_measured)(some, head, ids, self.temperature)
+            for some, ids in zip(x.split(HEAD), target.split(HEAD), strict=True)
+        ]
+        logp, entropy = (torch.cat(column)[: len(x) - spare] for column in zip(*parts, strict=True))
+        return logp, entropy
