@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from workbench.methods.grpo import Grpo
 from workbench.methods.trace import (
     Trace,
+    _greedy_roots,
     prefix_allocation,
     prefix_value,
     root_allocation,
@@ -116,3 +117,10 @@ def test_a_million_prompts_and_a_large_batch() -> None:
     assert len(method.select(state, draft, np.random.default_rng(0))) == 16
     made = root_allocation(np.random.default_rng(0).random(10_000), 80_000, 2, 80_000)
     assert made.spent == 80_000
+
+
+def test_one_hard_prompt_among_hopeless_ones_may_have_all() -> None:
+    """Far beyond the mean group size, where the large table is filled step by step."""
+    rates = np.array([0.001, *[0.0] * 19])
+    assert _greedy_roots(rates, 100, 2, 200).m.tolist() == [100, *[0] * 19]
+    assert _greedy_roots(rates, 100, 2, 64).m.tolist() == [64, *[0] * 19]

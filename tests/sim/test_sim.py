@@ -191,6 +191,20 @@ def test_sampled_answers_agree_with_the_true_pass_rate():
     assert np.abs(rate - world.pass_rate()).max() < 0.05
 
 
+def test_replayed_rollouts_give_the_gradient_of_the_present_policy():
+    """Many old rollouts of one prompt, weighted, point as far as as many fresh ones."""
+    world = SimWorld(n_prompts=5, n_eval=5, seed=6, dynamics=replace(FITTED, noise=0.0, rate=1.0))
+    old = world.sample(plan([0], n=60000))
+    world.update(old, advantages(old, old.correct - old.correct.mean()))
+    fresh = world.sample(plan([0], n=60000, step=2))
+    slope = [
+        (rows.correct * world._score(rows, np.arange(len(rows)))).mean() for rows in (old, fresh)
+    ]  # both estimate d p / d logit = p (1 - p)
+    p = world.pass_rate()[0]
+    np.testing.assert_allclose(slope, p * (1 - p), atol=0.01)
+    assert abs((old.correct * (2 * uniforms(world._keys(old, world._prompts), 0) - 1)).mean() - p * (1 - p)) > 0.02
+
+
 def test_evaluation_is_of_its_own_prompts_and_purpose():
     world = SimWorld(n_prompts=10, n_eval=6, eval_samples=2)
     got = world.evaluate(20)

@@ -73,10 +73,16 @@ def root_allocation(v: ArrayLike, budget: int, m_min: int = 2, m_max: int = 8) -
 
 
 def _greedy_roots(v: np.ndarray, budget: int, m_min: int, m_max: int) -> RootAllocation:
-    value = root_value(v[:, None], np.arange(m_max + 1))
-    gain = np.diff(value, axis=1)
-    gain[:, :m_min] = value[:, [m_min]] / m_min
-    m = greedy.spend(gain, budget)
+    # a table that no prompt reaches the end of answers as the full one would: few prompts get far above the mean
+    width = min(m_max, max(4 * -(-budget // len(v)), m_min))
+    while True:
+        value = root_value(v[:, None], np.arange(width + 1))
+        gain = np.diff(value, axis=1)
+        gain[:, :m_min] = value[:, [m_min]] / m_min
+        m = greedy.spend(gain, budget)
+        if width == m_max or m.max() < width:
+            break
+        width = min(2 * width, m_max)
     short = np.flatnonzero((m > 0) & (m < m_min))  # groups that the budget did not reach
     m[short] = 0
     room = np.where(m > 0, np.append(gain, np.zeros((len(v), 1)), axis=1)[np.arange(len(v)), m], 0.0)

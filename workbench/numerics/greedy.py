@@ -42,18 +42,16 @@ def best_split(value: np.ndarray, budget: int) -> Split:
     value (M, K + 1): what 0, 1, ..., K units of a row are worth; -inf forbids a number. Of equally good splits the one
     that spends least, and then the one that favours low rows. O(M K budget)."""
     m, width = value.shape
-    best = np.zeros(budget + 1)
+    width = min(width, budget + 1)
+    padded = np.full(width - 1 + budget + 1, -np.inf)  # what is left of the budget, -inf where units exceed it
+    best = padded[width - 1 :]
+    best[:] = 0.0
+    left = np.lib.stride_tricks.sliding_window_view(padded, budget + 1)[::-1]  # left[units, b] = best[b - units]
     chosen = np.zeros((m, budget + 1), np.int64)
     for row in range(m):
-        new = np.full(budget + 1, -np.inf)
-        for units in range(min(width, budget + 1)):
-            if value[row, units] == -np.inf:
-                continue
-            worth = best[: budget + 1 - units] + value[row, units]
-            better = worth > new[units:]
-            new[units:][better] = worth[better]
-            chosen[row, units:][better] = units
-        best = new
+        worth = left + value[row, :width, None]
+        chosen[row] = np.argmax(worth, axis=0)  # the first of equals: fewest units
+        best[:] = np.take_along_axis(worth, chosen[row][None], axis=0)[0]
     at = spent = int(np.argmax(best))
     n = np.zeros(m, np.int64)
     for row in range(m - 1, -1, -1):

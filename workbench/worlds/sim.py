@@ -8,7 +8,8 @@ one comes closer to the answer the nearer q is to 0. `update` follows the exact 
 
     g = mean over generated rollouts of  advantage * weight * d log p(q) / d logit * u,    d log p(q) / d logit = 2 v - 1
 
-with v in (0, 1) the uniform that q was drawn from. Zero advantages therefore teach nothing, dropped rows do not count,
+with v in (0, 1) the chance of a quality below q; a replayed rollout is weighted by the ratio of its densities under
+the present policy and under the one that drew it. Zero advantages therefore teach nothing, dropped rows do not count,
 prompts of one family teach each other, and what a graded reward tells between two wrong answers is learned too.
 
 Draws are keyed by rollout id (world seed, prompt id, step, purpose, ordinal), never by call order: two pipelines that
@@ -195,6 +196,7 @@ class SimWorld:
         self._theta = np.zeros(self._prompts.loading.shape[1])
         self._log_sharpness = 0.0
         self._version = 0
+        self._past: list[tuple[np.ndarray, float]] = []  # theta and log sharpness of earlier versions
         self._keyed: tuple[np.ndarray | None, np.ndarray] = (None, np.empty(0, np.uint64))
         self._seed_key = np.uint64(_hash(f"world {seed}"))
 
@@ -209,6 +211,18 @@ class SimWorld:
 
     def _logit(self, prompts: _Prompts, rows: np.ndarray | slice = slice(None)) -> np.ndarray:
         return np.exp(self._log_sharpness) * (prompts.base[rows] + prompts.loading[rows] @ self._theta)
+
+    def _score(self, rollouts: Rollouts, rows: np.ndarray) -> np.ndarray:
+        """(K,) d log p / d logit of some rows, times the density ratio where an earlier version drew them."""
+        v = uniforms(self._keys(rollouts, self._prompts)[rows], 0)
+        score, version, prompt = 2 * v - 1, rollouts.version[rows], rollouts.prompt[rows]
+        for old in np.unique(version[version < self._version]).tolist():
+            at = version == old
+            (theta, log_sharpness), p = self._past[old], prompt[at]
+            then = np.exp(log_sharpness) * (self._prompts.base[p] + self._prompts.loading[p] @ theta)
+            now = sigmoid(np.log(v[at]) - np.log1p(-v[at]) + then - self._logit(self._prompts, p))
+            score[at] = (2 * now - 1) * now * (1 - now) / (v[at] * (1 - v[at]))  # the logistic density is v (1 - v)
+        return score
 
     def sample(self, plan: Plan, branch: Branch | None = None, prune: Prune | None = None) -> Rollouts:
         """Draw and verify what the plan asks for; from the plain prompt only, since there are no tokens to fork."""
@@ -285,11 +299,12 @@ class SimWorld:
             return {"skipped": "no rollout was kept", "grad_norm": 0.0}
         value = advantage.value if advantage.tokens is None else np.nan_to_num(advantage.tokens.mean())
         signal = (value * advantage.weight)[keep]
-        score = 2 * uniforms(self._keys(rollouts, self._prompts)[keep], 0) - 1
+        score = self._score(rollouts, keep)
         g = (signal * score) @ self._prompts.loading[rollouts.prompt[keep]] / len(rollouts)
         norm = float(np.linalg.norm(g))
         d = self.dynamics
         live = float((signal != 0).sum() / len(rollouts))
+        self._past.append((self._theta, self._log_sharpness))
         if norm > 0:  # neither length nor sharpness depends on how many rows carry signal: as with a clipped gradient
             rng = np.random.default_rng([self.seed, 7, self._version])
             stray = rng.standard_normal(len(g)) / np.sqrt(len(g))
@@ -307,7 +322,7 @@ class SimWorld:
         return self._answer(asked, plan, self._eval_prompts).with_(group=asked.prompt)
 
     def save(self, folder: Path) -> None:
-        """Write theta and version to folder/sim.npz."""
+        """Write theta, as it is and as it was at every version, to folder/sim.npz."""
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
         np.savez(
@@ -316,6 +331,8 @@ class SimWorld:
             log_sharpness=self._log_sharpness,
             version=self._version,
             seed=self.seed,
+            past_theta=np.array([theta for theta, _ in self._past]).reshape(-1, len(self._theta)),
+            past_log_sharpness=np.array([sharpness for _, sharpness in self._past]),
         )
 
     def load(self, folder: Path) -> None:
@@ -328,6 +345,7 @@ class SimWorld:
                 )
             self._theta, self._version = saved["theta"], int(saved["version"])
             self._log_sharpness = float(saved["log_sharpness"])
+            self._past = list(zip(saved["past_theta"], saved["past_log_sharpness"].tolist(), strict=True))
 
     def describe(self) -> dict[str, object]:
         """Facts for the table of runs, JSON-able."""
