@@ -34,3 +34,16 @@ def same(one, two, where=""):
         np.testing.assert_equal(two, one, where)
     else:
         assert one == two, (where, one, two)
+
+
+def rounded(table) -> list[str]:
+    """The rows of a table as sorted text: sums of floats to 12 digits, since compaction changes the order of rows."""
+
+    def short(value):
+        if isinstance(value, float):
+            return float(f"{value:.12g}")
+        if isinstance(value, (list, tuple)):
+            return type(value)(map(short, value))
+        return {k: short(v) for k, v in value.items()} if isinstance(value, dict) else value
+
+    return sorted(str(short(row)) for row in table.to_pylist())

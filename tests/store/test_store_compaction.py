@@ -7,6 +7,7 @@ import threading
 import numpy as np
 import pytest
 from made_steps import made_beliefs, made_pool, made_step
+from same import rounded
 
 from workbench.store import Store, Writer, compact, compaction
 from workbench.store.compaction import is_due
@@ -28,7 +29,7 @@ def record(folder, pool, first, last, run="a"):
 
 def answers(store):
     asked = [q for q, found in load().items() if all(p.default is not REQUIRED for p in found.parameters.values())]
-    return {q: sorted(map(str, store.ask(q).to_pylist())) for q in asked}
+    return {q: rounded(store.ask(q)) for q in asked}
 
 
 def test_no_answer_changes(tmp_path, pool):
@@ -145,14 +146,16 @@ def test_threads_see_whole_steps_while_the_writer_compacts(tmp_path, pool, monke
         threads = [threading.Thread(target=look) for _ in range(2)]
         for thread in threads:
             thread.start()
-        for s in range(1, 41):
+        for s in range(1, 2000):
             writer.append(made_step(s, pool, rng))
+            if s >= 40 and read_current(tmp_path).generation >= 3:
+                break
         writer.flush()
         done.set()
         for thread in threads:
             thread.join()
     assert wrong == [] and len(set(looks)) > 3
-    assert read_current(tmp_path).generation >= 2
+    assert read_current(tmp_path).generation >= 3
 
 
 def test_compaction_is_due_after_an_eighth_within_bounds():
@@ -169,4 +172,4 @@ def test_old_program_versions_can_read_the_base(tmp_path, pool):
     with duckdb.connect() as con:
         con.execute(f"ATTACH '{tmp_path / 'base/gen-000001.duckdb'}' AS b (READ_ONLY)")
         tags = con.execute("SELECT tags FROM duckdb_databases() WHERE database_name = 'b'").fetchone()[0]
-        assert tags["storage_version"].startswith("v1.2.0")
+        assert tags["storage_version"].startswith("v1.5.0")

@@ -46,9 +46,9 @@ def test_a_program_that_ends_without_closing_loses_nothing(tmp_path):
 
 def test_a_damaged_commit_is_named(tmp_path):
     subprocess.run([sys.executable, WRITER, tmp_path, "a", "2"], check=True, stdout=subprocess.DEVNULL)
-    damaged = tmp_path / "commits/a/r0/000000002/fates.parquet"
+    damaged = tmp_path / "commits/a/r0/000000002/tables.bundle"
     damaged.write_bytes(damaged.read_bytes()[:-40])
-    with pytest.raises(StoreError, match=r"is damaged: .*000000002/fates\.parquet.* Restore that file"):
+    with pytest.raises(StoreError, match=r"is damaged: .*000000002/tables\.bundle.* Restore that file"):
         Store.open(tmp_path)
 
 

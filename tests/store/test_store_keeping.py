@@ -12,7 +12,7 @@ from made_steps import made_beliefs, made_evaluation, made_pool, made_step
 from same import same
 
 from workbench import store_cli
-from workbench.store import RunBusyError, Store, StoreError, Writer, compact, schema
+from workbench.store import RunBusyError, Store, StoreError, Writer, bundle, compact, schema
 from workbench.store.checking import check, sizes
 from workbench.store.moving import export, import_
 from workbench.store.pruning import old_runs, prune
@@ -147,16 +147,22 @@ def test_check_finds_nothing_wrong_where_nothing_is(folder, capsys):
     assert "0 errors, 1 notes" in capsys.readouterr().out  # the steps that were made again
 
 
+def without(path, table):
+    held = bundle.read(path)
+    held.pop(table)
+    bundle.write(path, held)
+
+
 @pytest.mark.parametrize(
     ("harm", "message"),
     [
-        (lambda f: (f / "commits/b/r0/000000002/fates.parquet").write_bytes(b"PAR1"), r"fates\.parquet: damaged"),
+        (lambda f: (f / "commits/b/r0/000000002/tables.bundle").write_bytes(b"PAR1"), r"tables\.bundle: damaged"),
         (lambda f: shutil.rmtree(f / "commits/b/r0/000000002"), "commit 2 before it are missing"),
-        (lambda f: (f / "commits/b/r0/000000002/commits.parquet").unlink(), "commits.parquet is missing"),
+        (lambda f: without(f / "commits/b/r0/000000002/tables.bundle", "commits"), "tables.bundle or commits.parquet is missing"),
         (lambda f: shutil.copytree(f / "commits/b/r0/000000002", f / "commits/b/r0/000000005"), "its rows say they belong"),
         (lambda f: next(f.glob("payload/*")).unlink(), "CURRENT names this file, and it is missing"),
         (lambda f: next(f.glob("base/*")).write_bytes(b"x" * 9000), "damaged"),
-        (lambda f: (f / "commits/b/r0/000000002/rollouts.parquet").unlink(), "recorded 16 rollouts and 0 are there"),
+        (lambda f: without(f / "commits/b/r0/000000002/tables.bundle", "rollouts"), "recorded 16 rollouts and 0 are there"),
     ],
 )  # fmt: skip
 def test_check_names_what_is_wrong(folder, capsys, harm, message):

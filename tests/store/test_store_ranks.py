@@ -151,7 +151,7 @@ def test_ranks_go_back_together(tmp_path, pool):
 def test_two_writer_processes_and_a_reader(tmp_path):
     (tmp_path / "commits").mkdir()
     with Store.open(tmp_path) as store:
-        children = [start(tmp_path, rank, 15) for rank in (0, 1)]
+        children = [start(tmp_path, rank, 150) for rank in (0, 1)]
         counts = [0]
         while any(child.poll() is None for child in children):
             rows = store.sql(WHOLE).to_pylist()
@@ -160,7 +160,7 @@ def test_two_writer_processes_and_a_reader(tmp_path):
             assert len(rows) >= counts[-1]
             counts.append(len(rows))
         assert [child.wait() for child in children] == [0, 0]
-        assert len(store.sql(WHOLE)) == 15 and len(set(counts)) > 3
+        assert len(store.sql(WHOLE)) == 150 and len(set(counts)) > 3
         assert store.runs()["status"].to_pylist() == ["finished"]
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from made_steps import made_beliefs, made_evaluation, made_pool, made_step
+from same import rounded
 
 from workbench.store import SCHEMA_VERSION, Store, StoreError, Writer, compact, schema
 from workbench.store.questions import REQUIRED, load
@@ -30,7 +31,7 @@ def everything(store) -> dict:
     """Every table and every question without a parameter that must be given."""
     asked = [q for q, found in load().items() if all(p.default is not REQUIRED for p in found.parameters.values())]
     seen = {t: sorted(map(str, store.sql(f"SELECT * FROM {t}").to_pylist())) for t in schema.tables()}
-    return seen | {f"? {q}": sorted(map(str, store.ask(q).to_pylist())) for q in asked}
+    return seen | {f"? {q}": rounded(store.ask(q)) for q in asked}
 
 
 def test_there_is_a_store_of_every_earlier_version():

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
+import sys
 import threading
 from dataclasses import replace
 
 import numpy as np
-import pyarrow.parquet as pq
+import pyarrow as pa
 import pytest
 from made_steps import made_beliefs, made_evaluation, made_pool, made_step
 
-from workbench.store import RunBusyError, Store, StoreError, Writer, folder
+from workbench.store import RunBusyError, Store, StoreError, Writer, bundle, compact, folder
 
 
 @pytest.fixture
@@ -34,8 +35,7 @@ def test_a_step_is_one_directory_and_its_cost_does_not_grow(tmp_path, pool, rng)
             writer.append(made_step(s, pool, rng), made_beliefs(pool, rng))
     made = commits(tmp_path, "a")
     assert [p.name for p in made] == [f"{i:09d}" for i in range(32)]  # open, 30 steps, close
-    files = [{f.name for f in p.iterdir()} for p in made[1:31]]
-    assert all(f == files[0] for f in files) and len(files[0]) == 13
+    assert all([f.name for f in p.iterdir()] == ["tables.bundle"] for p in made)
     sizes = [sum(f.stat().st_size for f in p.iterdir()) for p in made[2:31]]
     assert max(sizes) < 1.2 * min(sizes)
 
@@ -46,9 +46,63 @@ def test_empty_tables_are_not_written(tmp_path, pool, rng):
                    rollouts=step.rollouts.with_(rewards={}, extra={}))  # fmt: skip
     with Writer(tmp_path, {}, pool, run="a") as writer:
         writer.append(step)
-    assert {p.stem for p in commits(tmp_path, "a")[1].iterdir()} == {
+    assert set(bundle.read(commits(tmp_path, "a")[1] / bundle.NAME)) == {
         "commits", "steps", "asks", "rollouts", "completions", "advantages", "fates",
     }  # fmt: skip
+
+
+def test_a_step_touches_as_many_files_early_and_late(tmp_path, pool, rng):
+    """Opened, made, renamed or listed: a step in a run of 300 commits costs what the second step did."""
+    touched: list[str] = []
+
+    def hear(event, args):
+        if event in ("open", "os.mkdir", "os.rename", "os.listdir", "os.scandir") and str(args[0]).startswith(root):
+            touched.append(event)
+
+    root = str(tmp_path.resolve())
+    sys.addaudithook(hear)
+    counts = []
+    with Writer(tmp_path, {}, pool, run="a", compacting=False) as writer:
+        for s in range(1, 301):
+            writer.append(made_step(s, pool, rng, prompts=2, n=2))
+            writer.flush()
+            counts.append(len(touched))
+            touched.clear()
+    root = "/never"
+    assert set(counts[1:]) == {6}
+
+
+def test_large_completions_are_a_file_of_their_own(tmp_path, pool, rng, monkeypatch):
+    monkeypatch.setattr(folder, "SMALL", 1000)
+    with Writer(tmp_path, {}, pool, run="a", compacting=False) as writer:
+        for s in (1, 2):
+            writer.append(made_step(s, pool, rng))
+        writer.flush()
+        monkeypatch.setattr(folder, "SMALL", 10**9)
+        writer.append(made_step(3, pool, rng))
+        writer.flush()
+    found = [sorted(f.name for f in p.iterdir()) for p in commits(tmp_path, "a")[1:4]]
+    assert found == [["completions.parquet", "tables.bundle"]] * 2 + [["tables.bundle"]]
+    with Store.open(tmp_path) as store:
+        before = store.sql("SELECT * FROM completions ORDER BY step, row")
+        assert before["step"].value_counts().to_pylist() == [{"values": s, "counts": 16} for s in (1, 2, 3)]
+        assert compact(tmp_path) == 5
+        assert store.sql("SELECT * FROM completions ORDER BY step, row") == before
+
+
+def test_a_bundle_is_read_back_and_damage_anywhere_is_seen(tmp_path):
+    held = {"a": pa.table({"x": [1, 2, 3], "y": ["a", None, "c"]}), "b": pa.table({"z": [[1.5], [], None]})}
+    size = bundle.write(tmp_path / "one", held)
+    whole = (tmp_path / "one").read_bytes()
+    assert len(whole) == size and bundle.read(tmp_path / "one") == held
+    for place in range(0, size, 7):
+        (tmp_path / "one").write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
+        with pytest.raises(StoreError, match="one"):
+            bundle.read(tmp_path / "one")
+    for length in (0, 5, 30, size - 1):
+        (tmp_path / "one").write_bytes(whole[:length])
+        with pytest.raises(StoreError, match="one: "):
+            bundle.read(tmp_path / "one")
 
 
 def test_run_ids_are_readable_and_unique(tmp_path, pool):
@@ -74,14 +128,14 @@ def test_a_full_disk_loses_nothing_and_says_what_to_do(tmp_path, pool, rng, monk
     writer = Writer(tmp_path, {}, pool, run="a")
     writer.append(steps[0])
     writer.flush()
-    right = folder.write_parquet
+    right = bundle.write
 
-    def full(path, table):
-        if path.name == "fates.parquet":
+    def full(path, tables):
+        if "fates" in tables:
             raise OSError(28, "No space left on device")
-        right(path, table)
+        return right(path, tables)
 
-    monkeypatch.setattr(folder, "write_parquet", full)
+    monkeypatch.setattr(bundle, "write", full)
     writer.append(steps[1])
     with pytest.raises(
         StoreError, match=r"step 2 of a could not be written to .*No space left on device.*call writer.retry"
@@ -96,7 +150,7 @@ def test_a_full_disk_loses_nothing_and_says_what_to_do(tmp_path, pool, rng, monk
         assert store.sql("SELECT max(step), count(*) FROM rollouts").to_pylist() == [
             {"max(step)": 1, "count_star()": 16}
         ]
-    monkeypatch.setattr(folder, "write_parquet", right)
+    monkeypatch.setattr(bundle, "write", right)
     writer.retry()
     writer.append(steps[2])
     writer.close()
@@ -105,14 +159,14 @@ def test_a_full_disk_loses_nothing_and_says_what_to_do(tmp_path, pool, rng, monk
 
 
 def test_close_tries_once_more(tmp_path, pool, rng, monkeypatch):
-    right, left = folder.write_parquet, [3]
+    right, left = bundle.write, [3]
 
-    def flaky(path, table):
-        if path.name == "fates.parquet" and left and left.pop() is not None:
+    def flaky(path, tables):
+        if "fates" in tables and left and left.pop() is not None:
             raise OSError(28, "No space left on device")
-        right(path, table)
+        return right(path, tables)
 
-    monkeypatch.setattr(folder, "write_parquet", flaky)
+    monkeypatch.setattr(bundle, "write", flaky)
     writer = Writer(tmp_path, {}, pool, run="a")
     writer.append(made_step(1, pool, rng))
     writer.close()
@@ -121,10 +175,10 @@ def test_close_tries_once_more(tmp_path, pool, rng, monkeypatch):
 
 
 def test_a_folder_that_cannot_be_written_is_an_error_at_the_start(tmp_path, pool, monkeypatch):
-    def denied(path, table):
+    def denied(path, tables):
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(folder, "write_parquet", denied)
+    monkeypatch.setattr(bundle, "write", denied)
     with pytest.raises(StoreError, match="Permission denied"):
         Writer(tmp_path, {}, pool, run="a")
 
@@ -135,7 +189,7 @@ def test_a_writer_whose_queue_is_full_waits_and_says_so(tmp_path, pool, rng, mon
     def slow(*arguments):
         if arguments[1] > 0:
             assert gate.wait(30)
-        right(*arguments)
+        return right(*arguments)
 
     monkeypatch.setattr(folder, "commit", slow)
     with Writer(tmp_path, {}, pool, queue=2) as writer:
@@ -217,7 +271,7 @@ def test_a_store_from_a_newer_version_is_refused_and_left_alone(tmp_path, pool):
     (tmp_path / "STORE").write_text(json.dumps({"schema_version": 99}))
     before = sorted(p for p in tmp_path.rglob("*"))
     for opening in (lambda: Store.open(tmp_path), lambda: Writer(tmp_path, {}, pool)):
-        with pytest.raises(StoreError, match=r"schema version 99, this program knows up to 2.*Upgrade"):
+        with pytest.raises(StoreError, match=r"schema version 99, this program knows up to 3.*Upgrade"):
             opening()
     assert sorted(p for p in tmp_path.rglob("*")) == before
     (tmp_path / "STORE").write_text("{")
@@ -251,6 +305,6 @@ def test_a_closed_writer_takes_no_more(tmp_path, pool, rng):
 def test_every_row_carries_its_commit(tmp_path, pool, rng):
     with Writer(tmp_path, {}, pool, run="a") as writer:
         writer.append(made_step(1, pool, rng))
-    for path in commits(tmp_path, "a")[1].iterdir():
-        table = pq.read_table(path)
+    (path,) = commits(tmp_path, "a")[1].iterdir()
+    for table in bundle.read(path).values():
         assert set(zip(*(table[c].to_pylist() for c in ("run", "rank", "seq")), strict=True)) == {("a", 0, 1)}

@@ -13,6 +13,7 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from workbench.store import bundle
 from workbench.store import folder as files
 from workbench.store.errors import StoreError
 from workbench.store.reader import Store
@@ -106,18 +107,21 @@ def _commits(folder: Path, progress: Progress) -> Iterator[Finding]:
 
 def _commit(folder: Path, path: Path, name: str, seq: int) -> Iterator[Finding]:
     run, rank = name.rsplit("/r", 1)
-    there = {p.stem: p for p in path.glob("*.parquet")}
-    if "commits" not in there:
-        yield Finding("error", str(path.relative_to(folder)), "the file commits.parquet is missing; restore the commit")
-    for table, file in sorted(there.items()):
+    there: dict[str, tuple[str, pa.Table]] = {}
+    for file in sorted(path.iterdir()):
         where = str(file.relative_to(folder))
-        if table not in tables():
-            yield Finding("note", where, "not a table of this version")
-            continue
         try:
-            rows = pq.read_table(file)
-        except (pa.ArrowException, OSError) as error:
+            found = bundle.read(file) if file.name == bundle.NAME else {file.stem: pq.read_table(file)}
+        except (StoreError, pa.ArrowException, OSError) as error:
             yield Finding("error", where, f"damaged: {str(error).splitlines()[0]}; restore it from a copy")
+            return
+        there |= {table: (where, rows) for table, rows in found.items()}
+    if "commits" not in there:
+        where = str(path.relative_to(folder))
+        yield Finding("error", where, f"the file {bundle.NAME} or commits.parquet is missing; restore the commit")
+    for table, (where, rows) in sorted(there.items()):
+        if table not in tables():
+            yield Finding("note", where, f"{table} is not a table of this version")
             continue
         key = set(zip(*(rows[c].to_pylist() for c in ("run", "rank", "seq")), strict=True))
         if key != {(run, int(rank), seq)}:

@@ -5,6 +5,10 @@ class StoreError(RuntimeError):
     """The store cannot do what was asked; the message says what to do instead."""
 
 
+class Damaged(StoreError):
+    """A file that does not hold what was written into it."""
+
+
 class LedgerError(StoreError):
     """A step whose rollouts or tokens do not add up; it was not recorded."""
 

@@ -3,7 +3,7 @@
     STORE                          schema version of the folder
     CURRENT                        generation, base file, payload parts, and how far they cover each writer
     commits/<run>/r<rank>/LOCK     held by the writer while it lives
-    commits/<run>/r<rank>/<seq>/   one commit: one Parquet file per table that has rows
+    commits/<run>/r<rank>/<seq>/   one commit: tables.bundle, and completions.parquet where they are large
     base/gen-<g>.duckdb            narrow tables up to a generation, never written again
     payload/part-<g>.parquet       completions of the commits folded in that generation
 
@@ -25,8 +25,16 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from workbench.store import bundle
 from workbench.store.errors import StoreError
-from workbench.store.schema import SCHEMA_VERSION
+from workbench.store.schema import SCHEMA_VERSION, WIDE
+
+SMALL = 128 * 1024
+"""Bytes up to which completions go with the other tables: a Parquet file costs more than it saves. Readers hold these
+in memory until they are compacted."""
+
+KEYS = ["run", "rank", "seq", "step", "row"]
+"""Columns by which completions are looked up; statistics and dictionaries of others cost four times what writing does."""
 
 
 @dataclass(frozen=True)
@@ -60,9 +68,15 @@ def write_durably(path: Path, text: str) -> None:
 
 
 def write_parquet(path: Path, table: pa.Table) -> None:
-    """One table as a Parquet file."""
-    with path.open("wb") as file:
-        pq.write_table(table, file, compression="zstd")
+    """One table as a Parquet file, not yet durable."""
+    with path.open("wb") as file, parquet_writer(file, table.schema) as out:
+        out.write_table(table)
+
+
+def parquet_writer(file, schema: pa.Schema) -> pq.ParquetWriter:
+    """For completions: small, and found by their keys."""
+    keys = [k for k in KEYS if k in schema.names]
+    return pq.ParquetWriter(file, schema, compression="zstd", use_dictionary=keys, write_statistics=keys)
 
 
 def read_current(folder: Path) -> Current:
@@ -147,27 +161,31 @@ def last_commit(folder: Path, name: str, writer: Path) -> int:
     return max([*here, read_current(folder).mark.get(name, -1)])
 
 
-def commit(writer: Path, seq: int, tables: Mapping[str, pa.Table]) -> None:
+def commit(writer: Path, seq: int, tables: Mapping[str, pa.Table]) -> int:
     """Write the tables that have rows as one commit; done twice it is done once.
 
-    An error leaves no trace but the error."""
+    Returns the bytes that readers will hold until it is compacted. An error leaves no trace but the error."""
     final = commit_folder(writer, seq)
     if final.is_dir():
-        return
+        return 0
     scratch = final.with_suffix(".tmp")
     shutil.rmtree(scratch, ignore_errors=True)
     try:
         scratch.mkdir()
-        made = [scratch / f"{name}.parquet" for name, table in tables.items() if table.num_rows]
+        rows = {name: table for name, table in tables.items() if table.num_rows}
+        large = [name for name in WIDE if name in rows and rows[name].nbytes > SMALL]
+        made = [scratch / f"{name}.parquet" for name in large]
         for path in made:
-            write_parquet(path, tables[path.stem])
-        for path in (*made, scratch):  # after all are written: the first one pays for the others
+            write_parquet(path, rows.pop(path.stem))
+        held = bundle.write(scratch / bundle.NAME, rows)
+        for path in (*made, scratch / bundle.NAME, scratch):  # after all are written: the first pays for the others
             fsync(path)
         scratch.rename(final)
         fsync(writer)
     except BaseException:
         shutil.rmtree(scratch, ignore_errors=True)
         raise
+    return held
 
 
 def lock(path: Path, *, shared: bool = False):

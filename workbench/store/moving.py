@@ -11,12 +11,12 @@ from collections.abc import Collection, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
-import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from workbench.store import folder as files
 from workbench.store.checking import Progress, silent
+from workbench.store.contents import fit
 from workbench.store.errors import StoreError
 from workbench.store.reader import Store
 from workbench.store.schema import SCHEMA_VERSION, tables
@@ -50,7 +50,7 @@ def export(
             key = {"run": run, "rank": rank, "first": first, "last": first + CHUNK - 1}
             where = "WHERE run = $run AND rank = $rank AND seq BETWEEN $first AND $last"
             for table, schema in tables().items():
-                found = _fit(store.sql(f"SELECT * FROM {store.source(table)} {where}", key), schema)
+                found = fit(store.sql(f"SELECT * FROM {store.source(table)} {where}", key), schema)
                 if len(found):
                     made[table].write_table(found)
                     rows[table] += len(found)
@@ -102,7 +102,7 @@ def _write_commits(source: Path, scratch: Path, run: str, progress: Progress) ->
         last = pc.max(heads.filter(pc.equal(heads["rank"], rank))["seq"]).as_py()
         for first in range(0, last + 1, CHUNK):
             keep = [("run", "=", run), ("rank", "=", rank), ("seq", ">=", first), ("seq", "<", first + CHUNK)]
-            parts = {t: _fit(pq.read_table(source / f"{t}.parquet", filters=keep), s) for t, s in tables().items()}
+            parts = {t: fit(pq.read_table(source / f"{t}.parquet", filters=keep), s) for t, s in tables().items()}
             for seq in range(first, min(first + CHUNK, last + 1)):
                 mine = {t: rows.filter(pc.equal(rows["seq"], seq)) for t, rows in parts.items()}
                 if not len(mine["commits"]):
@@ -119,10 +119,3 @@ def _spans(store: Store, runs: Collection[str]) -> Iterator[tuple[str, int, int]
         if row["run"] in runs:
             for first in range(0, row["last"] + 1, CHUNK):
                 yield row["run"], row["rank"], first
-
-
-def _fit(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """The table with the columns of a schema; those that an earlier version lacks are null."""
-    n = len(table)
-    return pa.table([table[f.name].cast(f.type) if f.name in table.column_names else pa.nulls(n, f.type) for f in schema],
-                    schema=schema)  # fmt: skip

@@ -7,6 +7,9 @@ query must be one statement that only reads, in a read-only transaction. Each th
 
 from __future__ import annotations
 
+import os
+import secrets
+import tempfile
 import threading
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -17,10 +20,14 @@ import pyarrow as pa
 
 from workbench.store import folder as files
 from workbench.store.compaction import quoted, tables_of
-from workbench.store.errors import ReadOnlyError, StoreError
+from workbench.store.contents import Contents, batches
+from workbench.store.errors import Damaged, ReadOnlyError, StoreError
 from workbench.store.questions import Ask, Questions
 from workbench.store.schema import HIDDEN_SQL, SCHEMA_VERSION, TABLES_SQL, VIEWS_SQL, WIDE, comments, tables
 from workbench.types import Pool, Step
+
+MEMORY = "512MiB"
+"""Of DuckDB in a reader: cached blocks of the base, what is not compacted, and queries, which spill beyond it."""
 
 Params = Mapping[str, object] | Sequence[object] | None
 
@@ -28,13 +35,15 @@ Params = Mapping[str, object] | Sequence[object] | None
 class Store:
     """The runs of a store folder. Open it with `Store.open`; every query sees what is recorded by then."""
 
-    def __init__(self, folder: Path, *, live: bool = True, threads: int = 2) -> None:
+    def __init__(self, folder: Path, *, live: bool = True, threads: int = 2, memory: str = MEMORY) -> None:
         self.folder = folder
         self.live = live
         self._lock = threading.RLock()
         self._local = threading.local()
-        self._con = duckdb.connect(config={"threads": threads, "autoinstall_known_extensions": False,
-                                           "autoload_known_extensions": False, "temp_directory": ""})  # fmt: skip
+        self._spill = Path(tempfile.gettempdir()) / f"workbench-{os.getpid()}-{secrets.token_hex(4)}"
+        self._con = duckdb.connect(config={"threads": threads, "memory_limit": memory, "max_temp_directory_size": "8GiB",
+                                           "temp_directory": str(self._spill), "autoinstall_known_extensions": False,
+                                           "autoload_known_extensions": False})  # fmt: skip
         self._con.execute("SET enable_progress_bar = false; SET python_enable_replacements = false")
         self._con.execute(f"SET allowed_directories = [{quoted(str(folder) + '/')}]")
         self._con.execute("SET enable_external_access = false; SET lock_configuration = true")
@@ -53,6 +62,7 @@ class Store:
         self._open: list[tuple[str, Path]] = []
         self._alive: tuple[str, ...] = ()
         self._hidden = False
+        self._latest: str | None = None
         self.ask = Ask(self)
         self.refresh()
 
@@ -104,8 +114,13 @@ class Store:
 
     def latest(self) -> str | None:
         """The run that was started last; None in an empty store."""
-        found = self.sql("SELECT run FROM attempts GROUP BY run ORDER BY max(started) DESC LIMIT 1")
-        return found["run"][0].as_py() if len(found) else None
+        with self._lock:
+            if self.live:
+                self.refresh()
+            if self._latest is None:
+                found = self._query("SELECT run FROM attempts GROUP BY run ORDER BY max(started) DESC LIMIT 1", None)
+                self._latest = found["run"][0].as_py() if len(found) else None
+            return self._latest
 
     def steps(
         self, run: str | None = None, pool: Pool | None = None, *, since: int = 0, needs: Collection[str] = ()
@@ -185,6 +200,7 @@ class Store:
                 last[name] = seq
         if anew or new:
             self._ingest(current, anew, new)
+            self._latest = None
             self._generation, self._last = current.generation, last
         self._look_who_lives()
         return bool(anew or new)
@@ -196,19 +212,13 @@ class Store:
             files.check_version(self.folder)
             if current.base and base not in had:
                 con.execute(f"ATTACH {quoted(self.folder / current.base)} AS {base} (READ_ONLY)")
-        found = {path: set(path.iterdir()) for path in new}
         con.execute("BEGIN TRANSACTION")
         try:
-            for name in tables():
-                if anew:
-                    con.execute(f"DELETE FROM tail.{name}")
-                files_ = [str(p) for path in new if (p := path / f"{name}.parquet") in found[path]]
-                if name in WIDE:
-                    self._wide = ([] if anew else self._wide) + files_
-                elif files_:
-                    con.execute(
-                        f"INSERT INTO tail.{name} BY NAME SELECT * FROM read_parquet(?, union_by_name = true)", [files_]
-                    )
+            if anew:
+                self._wide = []
+                con.execute("".join(f"DELETE FROM tail.{name};" for name in tables()))
+            for found in batches(new):
+                self._take_in(found)
             newest = con.execute("SELECT max(schema_version) FROM tail.commits").fetchone()
             files.refuse_newer(self.folder, (newest and newest[0]) or 0)
             self._define(current, base if current.base else "", anew)
@@ -216,7 +226,7 @@ class Store:
         except BaseException as error:
             con.execute("ROLLBACK")
             self._generation = -1
-            if isinstance(error, duckdb.InvalidInputException):
+            if isinstance(error, (duckdb.InvalidInputException, Damaged)):
                 raise StoreError(
                     f"a commit in {self.folder} is damaged: {str(error).splitlines()[0]}. Restore that file from a copy; all commits before it "
                     "are whole"
@@ -229,6 +239,12 @@ class Store:
                 except duckdb.Error:
                     continue  # still read by a query; the next generation tries again
 
+    def _take_in(self, found: Contents) -> None:
+        for name in dict.fromkeys([*found.rows, *found.files]):
+            if name in WIDE:  # files of large ones are read by the page
+                self._wide += found.files.pop(name, [])
+            found.insert(self._con, name, f"memory.tail.{name}")
+
     def _define(self, current: files.Current, base: str, anew: bool) -> None:
         """The views over base and tail; those of narrow tables change only with the generation or a resume."""
         con = self._con
@@ -239,13 +255,10 @@ class Store:
         paths = [str(self.folder / p) for p in current.parts] + self._wide
         oldest = con.execute(f"SELECT min(schema_version) FROM ({sources['commits']})").fetchone()[0]  # type: ignore[index]
         for name in WIDE:
-            if not paths:
-                continue
-            sources[name] = f"SELECT * FROM read_parquet([{', '.join(quoted(p) for p in paths)}])"
-            if oldest < SCHEMA_VERSION:  # all footers are read first: only where files may differ
-                sources[name] = (
-                    f"{sources[name][:-1]}, union_by_name = true) UNION ALL BY NAME SELECT * FROM tail.{name}"
-                )
+            if paths:
+                differ = ", union_by_name = true" if oldest < SCHEMA_VERSION else ""  # then all footers are read first
+                listed = f"read_parquet([{', '.join(quoted(p) for p in paths)}]{differ})"
+                sources[name] = f"SELECT * FROM {listed} UNION ALL BY NAME SELECT * FROM tail.{name}"
         self._sources = sources
         con.execute("DELETE FROM superseded")
         con.execute(

@@ -1,8 +1,9 @@
 -- What does the store keep? Every table and column of a trajectory store, in DuckDB's SQL: the one declaration.
 -- Writers take their Arrow schemas from it, readers their empty tables, the dashboard its tooltips.
 -- Null means not known. Key of a rollout: (run, rank, step, row). Key of a commit: (run, rank, seq).
--- schema_version 2
+-- schema_version 3
 -- 2: nodes, decisions; advantages.node_id and zero; attempts.retention, share, kept and ranks. Older files are read as they are: what they lack is empty or null.
+-- 3: the same tables; a commit holds them in one file, tables.bundle, which earlier programs do not know.
 
 CREATE TABLE commits (
     run VARCHAR,

@@ -103,6 +103,7 @@ class Writer:
         self._closing = self._closed = False
         self._compacting = compacting
         self._compactor: threading.Thread | None = None
+        self._held = 0  # bytes of commits that the next compaction will fold
         try:
             self._seq = files.last_commit(self.folder, self._name, self._home) + 1
             self._folded = files.read_current(self.folder).mark.get(self._name, -1)
@@ -325,7 +326,7 @@ class Writer:
         for part in parts:
             for name, columns in part.items():
                 made.setdefault(name, []).append(tables.arrow(name, columns, key))
-        files.commit(self._home, self._seq, {n: pa.concat_tables(t) for n, t in made.items()})
+        self._held += files.commit(self._home, self._seq, {n: pa.concat_tables(t) for n, t in made.items()})
         self._seq += 1
         self._changes.wrote(commit.beliefs, rows)
         if commit.kind == "step":
@@ -335,7 +336,8 @@ class Writer:
     def _start_compacting(self) -> None:
         if not self._compacting or (self._compactor and self._compactor.is_alive()):
             return
-        if is_due(self._seq, self._folded):
+        if is_due(self._seq, self._folded, self._held):
+            self._held = 0
             self._compactor = threading.Thread(target=self._compact, name="compactor", daemon=True)
             self._compactor.start()
 
