@@ -1,4 +1,4 @@
-"""The command line: workbench demo | run | dashboard | store | replay | methods | make-tiny | bench."""
+"""The command line: workbench demo | run | dashboard | store | replay | diagnose | methods | make-tiny | bench."""
 
 from __future__ import annotations
 
@@ -82,6 +82,11 @@ def build_parser() -> argparse.ArgumentParser:
     store_cli.add_parser(commands)
     replay_cli.add_parser(commands)
 
+    diagnose = commands.add_parser("diagnose", help="what is wrong with a run: rules with evidence and a way out")
+    diagnose.add_argument("run", nargs="?", help="run id (default: the newest of the store)")
+    diagnose.add_argument("--store", default="store", help="folder where runs are kept (default: ./%(default)s)")
+    diagnose.set_defaults(command=_diagnose)
+
     methods = commands.add_parser("methods", help="list the methods, or those that act at a verb")
     methods.add_argument("verb", nargs="?")
     methods.set_defaults(command=_methods)
@@ -92,7 +97,7 @@ def build_parser() -> argparse.ArgumentParser:
     tiny.set_defaults(command=_make_tiny)
 
     bench = commands.add_parser("bench", help="measure speed and learning; figures are appended as JSON lines")
-    bench.add_argument("name", help="demo, import, start, store or all")
+    bench.add_argument("name", help="demo, import, start, store, loop or all")
     bench.add_argument("--case", help="only this case, for example tiny")
     bench.add_argument("--out", type=Path, default=Path("tests/benchmarks/results"))
     bench.set_defaults(command=_bench)
@@ -143,6 +148,19 @@ def _dashboard(args: argparse.Namespace) -> int:
     server, url = serve(args.store, args.run, port=args.port, open=not args.no_browser, threaded=False)
     print(f"dashboard of {args.store}: {url}   (Ctrl-C ends it; runs go on)", flush=True)
     server.io_loop.start()
+    return 0
+
+
+def _diagnose(args: argparse.Namespace) -> int:
+    from workbench.analysis.diagnose import RULES, diagnose
+    from workbench.store import Store
+
+    with Store.open(args.store) as store:
+        findings = diagnose(store, args.run)
+    for finding in findings:
+        print(finding)
+    if not findings:
+        print(f"nothing found by {len(RULES)} rules: {', '.join(RULES)}")
     return 0
 
 

@@ -1,0 +1,261 @@
+"""What is wrong with a run? Rules over its record, each with its evidence and a way out.
+
+A rule is one question to the store and a threshold. It says nothing where the run is too short to tell. What a rule found
+can be asked for again: a finding carries its SQL.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from html import escape
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+if TYPE_CHECKING:
+    from workbench.store import Store
+
+WARMUP = 5
+"""Steps before which no trend is read."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """rule: its name; what: the finding in one sentence; evidence: figures; way_out: what to try; sql: where it is from."""
+
+    rule: str
+    what: str
+    evidence: Mapping[str, object]
+    way_out: str
+    sql: str = field(repr=False)
+
+    def __str__(self) -> str:
+        figures = ", ".join(f"{k} {_short(v)}" for k, v in self.evidence.items())
+        return f"{self.rule}: {self.what}\n    {figures}\n    try: {self.way_out}"
+
+    def _repr_html_(self) -> str:
+        figures = "".join(
+            f"<tr><td>{escape(k)}</td><td>{escape(_short(v))}</td></tr>" for k, v in self.evidence.items()
+        )
+        return (
+            f"<b>{escape(self.rule)}</b> {escape(self.what)}<table>{figures}</table>"
+            f"<i>{escape(self.way_out)}</i><details><summary>SQL</summary><pre>{escape(self.sql)}</pre></details>"
+        )
+
+
+def _short(value: object) -> str:
+    if isinstance(value, float):
+        return f"{value:.3g}"
+    if isinstance(value, list | tuple):
+        return ", ".join(map(str, value[:3])) + (f" and {len(value) - 3} more" if len(value) > 3 else "")
+    return str(value)
+
+
+Rule = Callable[[pa.Table], tuple[str, Mapping[str, object]] | None]
+RULES: dict[str, tuple[str, str, Rule]] = {}
+"""Name -> (SQL with $run, way out, what is read from its rows)."""
+
+
+def rule(sql: str, way_out: str) -> Callable[[Rule], Rule]:
+    """Register a rule under its function's name."""
+
+    def register(read: Rule) -> Rule:
+        RULES[read.__name__] = (sql.strip(), way_out, read)
+        return read
+
+    return register
+
+
+def diagnose(store: Store, run: str | None = None) -> list[Finding]:
+    """Every rule's finding on a run (default: the latest), in the order of the rules; [] for a healthy one."""
+    chosen = run or store.latest()
+    known = store.sql("SELECT count(*) AS n FROM runs WHERE run = $run", {"run": chosen})["n"][0].as_py()
+    if not known:
+        raise ValueError(f"no run {chosen!r} in {store!r}")
+    found = []
+    for name, (sql, way_out, read) in RULES.items():
+        said = read(store.sql(sql, {"run": chosen}))
+        if said is not None:
+            what, evidence = said
+            found.append(Finding(name, what, evidence, way_out, sql.replace("$run", f"'{chosen}'")))
+    return found
+
+
+def _columns(table: pa.Table, *names: str) -> list[np.ndarray]:
+    return [np.array(table[n].to_pylist(), dtype=float) for n in names]
+
+
+def _trend(values: np.ndarray) -> tuple[float, float]:
+    """Mean of the first and of the last fifth of a series, five values at least."""
+    size = max(WARMUP, len(values) // 5)
+    return float(np.nanmean(values[:size])), float(np.nanmean(values[-size:]))
+
+
+BY_PROMPT = """
+SELECT prompt_id, count(correct) AS tries, sum(correct) AS solved, count(DISTINCT step) AS steps,
+    sum(correct) FILTER (step > (SELECT max(step) FROM steps WHERE run = $run) * 0.7) AS solved_late,
+    count(correct) FILTER (step > (SELECT max(step) FROM steps WHERE run = $run) * 0.7) AS tries_late
+FROM rollouts WHERE run = $run AND purpose = 'train' AND context = '' AND correct IS NOT NULL GROUP BY prompt_id ORDER BY prompt_id
+"""
+
+
+@rule(BY_PROMPT, "a selector that avoids hopeless prompts (mopps, vade, dps), hints, or taking them out of the pool")
+def dead_prompts(rows: pa.Table) -> tuple[str, Mapping[str, object]] | None:
+    """Rollouts spent on prompts that were tried 16 times or more and never solved."""
+    tries, solved = _columns(rows, "tries", "solved")
+    dead = (tries >= 16) & (solved == 0)
+    share = tries[dead].sum() / max(tries.sum(), 1)
+    if share < 0.1:
+        return None
+    names = [rows["prompt_id"][int(i)].as_py() for i in np.flatnonzero(dead)]
+    what = f"{share:.0%} of the rollouts went to {dead.sum()} prompts that nobody ever solved"
+    return what, {"prompts": names, "rollouts": int(tries[dead].sum())}
+
+
+@rule(BY_PROMPT, "a selector that leaves solved prompts (mopps, vade, dapo_dynamic_sampling), or harder prompts")
+def solved_prompts(rows: pa.Table) -> tuple[str, Mapping[str, object]] | None:
+    """Late rollouts spent on prompts that are always solved."""
+    tries, solved = _columns(rows, "tries_late", "solved_late")
+    done = (tries >= 16) & (np.nan_to_num(solved) == tries)
+    share = tries[done].sum() / max(tries.sum(), 1)
+    if share < 0.25:
+        return None
+    what = f"{share:.0%} of the late rollouts went to {done.sum()} prompts that are always solved"
+    return what, {"prompts": int(done.sum()), "rollouts": int(tries[done].sum())}
+
+
+@rule(
+    """
+SELECT step, avg(list_avg(entropy)) AS entropy FROM completions
+WHERE run = $run AND row >= 0 AND entropy IS NOT NULL GROUP BY step ORDER BY step""",
+    "a lower learning rate, clip-higher (dapo), or an entropy term",
+)
+def collapsing_entropy(rows: pa.Table) -> tuple[str, Mapping[str, object]] | None:
+    """Entropy of the policy fell to a fifth of what it was."""
+    (entropy,) = _columns(rows, "entropy")
+    if len(entropy) < 2 * WARMUP:
+        return None
+    first, last = _trend(entropy)
+    if first <= 0 or last > 0.2 * first:
+        return None
+    return f"entropy fell from {first:.3f} to {last:.3f} nats a token", {"first": first, "last": last}
+
+
+@rule(
+    """
+SELECT part, count(value) AS n, min(value) AS low, max(value) AS high, count(DISTINCT step) AS steps
+FROM rewards JOIN rollouts USING (run, rank, step, row) WHERE run = $run AND rewards.row >= 0 AND purpose = 'train' GROUP BY part ORDER BY part""",
+    "leave the part out, or look at what its verifier sees: a part that never varies teaches nothing",
+)
+def constant_reward_part(rows: pa.Table) -> tuple[str, Mapping[str, object]] | None:
+    """A named reward that has been the same number for five steps or more."""
+    alike = [
+        r
+        for r in rows.to_pylist()
+        if r["n"] >= 64 and r["steps"] >= WARMUP and r["low"] == r["high"] and rows.num_rows > 1
+    ]
+    if not alike:
+        return None
+    return f"reward part {alike[0]['part']} is always {alike[0]['low']:g}", {r["part"]: r["low"] for r in alike}
+
+
+@rule(
+    """
+SELECT step, avg(length) AS length, avg((finish = 'length')::INTEGER) AS cut FROM rollouts
+WHERE run = $run AND purpose = 'train' GROUP BY step ORDER BY step""",
+    "a length penalty (dapo's overlong shaping), const_len reduction, or a higher limit if answers are cut",
+)
+def length_explosion(rows: pa.Table) -> tuple[str, Mapping[str, object]] | None:
+    """Answers grew to twice their length while more of them were cut at the limit."""
+    length, cut = _columns(rows, "length", "cut")
+    if len(length) < 2 * WARMUP:
+        return None
+    (first, last), (cut_first, cut_last) = _trend(length), _trend(cut)
+    if last < 2 * first or cut_last < cut_first + 0.1:
+        return None
+    what = f"answers grew from {first:.0f} to {last:.0f} tokens, and {cut_last:.0%} are cut at the limit"
+    return what, {"first": first, "last": last, "cut_first": cut_first, "cut_last": cut_last}
+
+
+@rule(
+    """
+SELECT failure, count(*) AS n, (SELECT count(*) FROM rollouts WHERE run = $run AND purpose <> 'eval') AS total
+FROM rollouts WHERE run = $run AND purpose <> 'eval' AND failure <> '' GROUP BY failure ORDER BY n DESC""",
+    "the texts of failed rollouts (top of the events), the verifier's time and memory limits",
+)
+def verifier_failures(rows: pa.Table) -> tuple[str, Mapping[str, object]] | None:
+    """One rollout in fifty or more got no reward because its verifier failed."""
+    counts = {r["failure"]: r["n"] for r in rows.to_pylist()}
+    total = rows["total"][0].as_py() if rows.num_rows else 0
+    failed = sum(counts.values())
+    if not total or failed < 0.02 * total:
+        return None
+    return f"{failed / total:.1%} of the rollouts got no reward", counts
+
+
+@rule(
+    """
+WITH token AS (
+    SELECT step, unnest(logp) AS behaviour, unnest(coalesce(current, proximal)) AS policy
+    FROM completions WHERE run = $run AND row >= 0 AND logp IS NOT NULL AND coalesce(current, proximal) IS NOT NULL
+) SELECT step, avg((exp(policy - behaviour) NOT BETWEEN 0.8 AND 1.25)::INTEGER) AS outside, count(*) AS n
+FROM token GROUP BY step ORDER BY step""",
+    "fewer updates per batch, less staleness, or a truncated ratio (grpo's truncation, async_staleness)",
+)
+def stale_ratios(rows: pa.Table) -> tuple[str, Mapping[str, object]] | None:
+    """A tenth of the tokens or more were sampled by a policy more than a quarter away."""
+    outside, n = _columns(rows, "outside", "n")
+    if not n.sum():
+        return None
+    share = float((outside * n).sum() / n.sum())
+    if share < 0.1:
+        return None
+    what = f"{share:.0%} of the tokens have an importance ratio outside 0.8..1.25"
+    return what, {"share": share, "worst_step": int(rows["step"][int(outside.argmax())].as_py())}
+
+
+@rule(
+    """
+WITH outcome AS (
+    SELECT prompt_id, step, step - 1 AS before, sum(correct) AS solved, count(correct) AS tried FROM rollouts
+    WHERE run = $run AND purpose = 'train' AND context = '' AND correct IS NOT NULL GROUP BY prompt_id, step
+) SELECT b.method, o.solved / o.tried AS rate, o.tried AS n, b.mean, b.low, b.high
+FROM outcome o ASOF JOIN (SELECT * FROM beliefs WHERE run = $run AND mean IS NOT NULL) b
+    ON b.prompt_id = o.prompt_id AND o.before >= b.step
+WHERE b.method IN (SELECT method FROM beliefs WHERE run = $run GROUP BY method ORDER BY method LIMIT 1)""",
+    "a decay (mopps(decay=0.9), vade) so that old outcomes fade, or a selector that needs no belief",
+)
+def miscalibrated_beliefs(rows: pa.Table) -> tuple[str, Mapping[str, object]] | None:
+    """Observed rates are further from the belief than a guess of the mean rate would be, beyond chance."""
+    rate, n, mean = _columns(rows, "rate", "n", "mean")
+    if len(rate) < 100:
+        return None
+    weight = n / n.sum()
+    noise = float((weight * mean * (1 - mean) / n).sum())  # of a rate of n rollouts, had the belief been right
+    error = float((weight * (rate - mean) ** 2).sum())
+    base = float((weight * (rate - (weight * rate).sum()) ** 2).sum())
+    if error < base or error < 1.5 * noise:
+        return None
+    method = rows["method"][0].as_py()
+    what = f"{method} predicts success worse than the mean rate does"
+    return what, {"squared_error": error, "of_the_mean_rate": base, "expected_by_chance": noise}
+
+
+@rule(
+    """
+SELECT step, avg((a.value = 0)::INTEGER) AS idle FROM rollouts r
+JOIN advantages a USING (run, rank, step, row) JOIN fates f USING (run, rank, step, row)
+WHERE r.run = $run AND r.purpose = 'train' AND a.term = 'final' AND f.fate <> 'failed' GROUP BY step ORDER BY step""",
+    "a selector (mopps, vade, dps) or dynamic sampling, which ask for groups that are mixed",
+)
+def idle_groups(rows: pa.Table) -> tuple[str, Mapping[str, object]] | None:
+    """Three quarters of the late training rollouts or more have no advantage."""
+    (idle,) = _columns(rows, "idle")
+    if len(idle) < 2 * WARMUP:
+        return None
+    first, last = _trend(idle)
+    if last < 0.75:
+        return None
+    return f"{last:.0%} of the late training rollouts have advantage zero", {"first": first, "last": last}
