@@ -100,8 +100,6 @@ def test_a_query_that_fails_leaves_the_reader_usable(store):
 def test_a_folder_that_is_not_there_is_named(tmp_path):
     with pytest.raises(StoreError, match=r"there is no store at .*nowhere; a run creates it"):
         Store.open(tmp_path / "nowhere")
-    with pytest.raises(StoreError, match="shared catalog is not supported yet"):
-        Store.open("ducklake:postgres:dbname=x")
     with Store.open(tmp_path) as empty:
         assert empty.runs().num_rows == 0 and empty.latest() is None
         with pytest.raises(StoreError, match=r"no run 'x' in .*; there are none"):

@@ -59,7 +59,7 @@ class Store:
         self._last: dict[str, int] = {}
         self._wide: list[str] = []
         self._sources: dict[str, str] = {}
-        self._open: list[tuple[str, Path]] = []
+        self._open: list[tuple[str, int]] = []  # (run, rank) of attempts that have not ended
         self._alive: tuple[str, ...] = ()
         self._hidden = False
         self._latest: str | None = None
@@ -68,9 +68,13 @@ class Store:
 
     @classmethod
     def open(cls, where: str | Path, *, live: bool = True, threads: int = 2) -> Store:
-        """A reader of the store in a folder. live=False: only `refresh()` moves what queries see."""
+        """A reader of the store in a folder, or of a shared catalog: "ducklake:postgres:...".
+
+        live=False: only `refresh()` moves what queries see."""
         if str(where).startswith("ducklake:"):
-            raise StoreError(f"{where}: a shared catalog is not supported yet; give a folder")
+            from workbench.store.lake_reader import LakeStore
+
+            return LakeStore.at(where, live=live, threads=threads)
         folder = Path(where).resolve()
         if not folder.is_dir():
             raise StoreError(
@@ -259,6 +263,11 @@ class Store:
                 differ = ", union_by_name = true" if oldest < SCHEMA_VERSION else ""  # then all footers are read first
                 listed = f"read_parquet([{', '.join(quoted(p) for p in paths)}]{differ})"
                 sources[name] = f"SELECT * FROM {listed} UNION ALL BY NAME SELECT * FROM tail.{name}"
+        self._show(sources, anew)
+
+    def _show(self, sources: dict[str, str], anew: bool) -> None:
+        """The views that queries see, over the SQL of every table's rows."""
+        con = self._con
         self._sources = sources
         con.execute("DELETE FROM superseded")
         con.execute(
@@ -275,13 +284,16 @@ class Store:
                 con.execute(f"CREATE OR REPLACE VIEW main.{name} AS {source}")
         if changed:
             con.execute(VIEWS_SQL)
-        open_ = con.execute(
+        self._open = con.execute(
             "SELECT DISTINCT a.run, a.rank FROM attempts a ANTI JOIN statuses s USING (run, rank, attempt)"
         ).fetchall()
-        self._open = [(run, files.home(self.folder, run, rank)) for run, rank in open_]
+
+    def _living(self) -> set[str]:
+        """The runs of which a writer lives."""
+        return {run for run, rank in self._open if files.is_alive(files.home(self.folder, run, rank))}
 
     def _look_who_lives(self) -> None:
-        alive = tuple(sorted({run for run, home in self._open if files.is_alive(home)}))
+        alive = tuple(sorted(self._living()))
         if alive != self._alive:
             self._con.execute("BEGIN TRANSACTION; DELETE FROM alive")
             self._con.execute("INSERT INTO alive SELECT unnest(?::VARCHAR[])", [list(alive)])

@@ -68,6 +68,16 @@ class Writer:
     (a share of the groups, by hash) or "none"; those named in needs, which the running pipeline reads, for all.
     """
 
+    REMEDY = "make room (or give write permission)"
+
+    def __new__(cls, folder: str | Path, *args, **options) -> Writer:
+        """A writer of the kind the store's URL asks for: a folder, or a shared catalog ("ducklake:postgres:...")."""
+        if cls is Writer and str(folder).startswith("ducklake:"):
+            from workbench.store.lake_writer import LakeWriter
+
+            return object.__new__(LakeWriter)
+        return object.__new__(cls)
+
     def __init__(
         self,
         folder: str | Path,
@@ -90,14 +100,12 @@ class Writer:
         queue: int = 8,
         compacting: bool = True,
     ) -> None:
-        self.folder = Path(folder).resolve()
         self.pool, self.evaluation_pool = pool, evaluation
         self._retention = Retention(retention, share, frozenset(needs))
         if not 0 <= rank < ranks:
             raise StoreError(f"rank {rank} is not one of {ranks} ranks, which count from 0")
         self.rank = rank
-        files.create(self.folder)
-        self.run, self._home, self._lock = opening.claim(self.folder, run, str(experiment.get("name") or "run"), rank)
+        self._claim(folder, run, str(experiment.get("name") or "run"))
         self._evaluated: set[int] = set()
         self._changes = Changes(len(pool), tolerance)
         self._closing = self._closed = False
@@ -105,8 +113,8 @@ class Writer:
         self._compactor: threading.Thread | None = None
         self._held = 0  # bytes of commits that the next compaction will fold
         try:
-            self._seq = files.last_commit(self.folder, self._name, self._home) + 1
-            self._folded = files.read_current(self.folder).mark.get(self._name, -1)
+            last, self._folded = self._found()
+            self._seq = last + 1
             begun = self._seq > 0
             past = (
                 opening.history(self.folder, self.run, rank, pool, start)
@@ -271,6 +279,28 @@ class Writer:
     def __repr__(self) -> str:
         return f"Writer({self.run} in {self.folder}: step {self.step} handed over, {self.committed} durable)"
 
+    def _claim(self, folder: str | Path, run: str | None, name: str) -> None:
+        """Find or make the store, choose the run's id and hold its lock."""
+        self.folder = Path(folder).resolve()
+        files.create(self.folder)
+        self.run, self._home, self._lock = opening.claim(self.folder, run, name, self.rank)
+
+    def _found(self) -> tuple[int, int]:
+        """The last commit of this writer, and the last that was compacted; -1 for none."""
+        return files.last_commit(self.folder, self._name, self._home), self._mark()
+
+    def _keep(self, made: Mapping[str, pa.Table]) -> int:
+        """Commit the next record, once however often it is tried; the bytes that readers hold until it is compacted."""
+        return files.commit(self._home, self._seq, made)
+
+    def _fold(self) -> int:
+        """Compact the store; the last commit of this writer that is compacted then."""
+        compact(self.folder)
+        return self._mark()
+
+    def _mark(self) -> int:
+        return files.read_current(self.folder).mark.get(self._name, -1)
+
     @property
     def _name(self) -> str:
         return f"{self.run}/r{self.rank}"
@@ -308,8 +338,8 @@ class Writer:
         if error is not None:
             raise StoreError(
                 f"step {waiting[0].step} of {self.run} could not be written to {self.folder}: {error}. All steps up to "
-                f"{self.committed} are safe on disk and {len(waiting)} records wait in memory; make room (or give write "
-                "permission) and call writer.retry()"
+                f"{self.committed} are safe on disk and {len(waiting)} records wait in memory; {self.REMEDY} and call "
+                "writer.retry()"
             ) from error
 
     def _write(self, commit: _Commit) -> None:
@@ -326,7 +356,7 @@ class Writer:
         for part in parts:
             for name, columns in part.items():
                 made.setdefault(name, []).append(tables.arrow(name, columns, key))
-        self._held += files.commit(self._home, self._seq, {n: pa.concat_tables(t) for n, t in made.items()})
+        self._held += self._keep({n: pa.concat_tables(t) for n, t in made.items()})
         self._seq += 1
         self._changes.wrote(commit.beliefs, rows)
         if commit.kind == "step":
@@ -343,8 +373,7 @@ class Writer:
 
     def _compact(self) -> None:
         try:
-            compact(self.folder)
-            self._folded = files.read_current(self.folder).mark.get(self._name, -1)
+            self._folded = self._fold()
         except Exception as error:  # the commits are all there: reading is only slower
             self._compacting = False
             event = Event("warning", "compaction", f"{type(error).__name__}: {error}; commits stay as they are")
