@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from workbench.pipeline import Pipeline, advance
+from workbench.store.rebuild import merged
 from workbench.types import Budget, Plan, Step
 from workbench.worlds.sim import SimWorld
 
@@ -87,3 +88,46 @@ def live_run(steps: int, swap: int) -> Iterator[tuple[Pipeline, dict, Step]]:
         states |= pipeline.observe(before, made)
         done.append(made)
         yield pipeline, states, made
+
+
+def parts_of(step: Step, ranks: int) -> list[Step]:
+    """The step as several ranks record it: each has every so manieth prompt, with all its asks and rollouts."""
+    r, plan, a = step.rollouts, step.plan, step.advantage
+    prompts = np.unique(plan.prompt)
+    made = []
+    for rank in range(ranks):
+        mine = prompts[rank::ranks]
+        asks, rows = np.isin(plan.prompt, mine), np.isin(r.prompt, mine)
+        place = np.cumsum(asks) - 1  # of an ask among mine
+        columns = ("prompt", "n", "max_tokens", "start", "purpose", "context", "ordinal", "round")
+        why = {name: column[asks] for name, column in plan.why.items()}
+        taken = r.take(rows)
+        group = np.unique(taken.group, return_inverse=True)[1]
+        advantage = replace(
+            a, **{c: getattr(a, c)[rows] for c in ("value", "keep", "weight", "baseline", "reason")},
+            tokens=None if a.tokens is None else a.tokens.take(rows),
+        )  # fmt: skip
+        made.append(
+            replace(
+                step, prompts=step.prompts[np.isin(step.prompts, mine)], advantage=advantage,
+                plan=replace(plan, **{c: getattr(plan, c)[asks] for c in columns}, why=why),
+                rollouts=taken.with_(ask=np.where(taken.ask < 0, -1, place[taken.ask]), group=group),
+                fate=step.fate[rows], fate_reason=step.fate_reason[rows],
+                update={k: v[rows] if np.ndim(v) else v for k, v in step.update.items()},
+            )
+        )  # fmt: skip
+    return made
+
+
+def ranked_run(steps: int, swap: int, ranks: int) -> Iterator[tuple[Pipeline, dict, list[Step], Step]]:
+    """(pipeline, its states before the step, what each rank records, the step as all see it), from step 1."""
+    world, done = make_world(), []
+    for number in range(1, steps + 1):
+        pipeline = pipeline_of(number, swap)
+        before = {m.name: m.init(world.pool) for m in pipeline.methods}
+        for step in done:
+            before = pipeline.observe(before, step)
+        _, made = advance(pipeline, before, world, BUDGET, step=number, seed=SEED)
+        parts = parts_of(spoiled(made), ranks)
+        done.append(merged(parts))
+        yield pipeline, before, parts, done[-1]

@@ -78,7 +78,7 @@ def test_completions_that_stand_out(store):
         (3, 1.0, "p0002"),
         (3, 1.0, "p0003"),
     ]
-    assert asked(store, "bottom_completions", "step", "reward", "text", limit=1) == [(3, 0.0, "no idea <1>")]
+    assert asked(store, "top_completions", "step", "reward", "text", lowest=True, limit=1) == [(3, 0.0, "no idea <1>")]
     surprising = asked(store, "surprising_completions", "prompt_id", "correct", "believed", "surprise", limit=4)
     assert [s[:3] for s in surprising] == [("p0000", 0.0, 0.9)] * 3 + [("p0002", 1.0, 0.5)]
     assert surprising[0][3] == pytest.approx(-np.log(0.1))

@@ -6,6 +6,7 @@ import random
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -197,3 +198,33 @@ def test_an_evaluation_is_shown_with_its_step(tmp_path, pool):
         one.append(steps_of(pool, 1, 1)[0])
         one.flush()
         assert store.ask("eval_by_step")["step"].to_pylist() == [0, 1]
+
+
+def test_a_group_is_asked_for_by_its_rank(tmp_path, pool, both):
+    """Both ranks number their groups from 0, and here both ask for the same prompts: the same rollout ids."""
+    made = [made_step(1, pool, np.random.default_rng(r), prompts=3, n=2, among=np.array([1, 4, 6])) for r in (0, 1)]
+    for rank, (writer, step) in enumerate(zip(both, made, strict=True)):
+        text = np.array([f"rank {rank} row {i}" for i in range(6)], object)
+        writer.append(replace(step, rollouts=step.rollouts.with_(text=text)))
+        writer.flush()
+    with Store.open(tmp_path) as store:
+        groups = store.ask("groups_of_step").to_pylist()
+        assert [(g["rank"], g["group_id"], g["rollouts"]) for g in groups] == [
+            (r, g, 2) for r in (0, 1) for g in range(3)
+        ]
+        for rank, step in enumerate(made):
+            mine = step.rollouts.group == 2
+            group = store.ask("page_group", step=1, group=2, rank=rank).to_pylist()
+            assert {g["rollout_id"]: g["text"] for g in group} == dict(
+                zip(step.rollouts.id[mine], [f"rank {rank} row 4", f"rank {rank} row 5"], strict=True)
+            )
+            parts = store.ask("page_parts", step=1, group=2, rank=rank).to_pylist()
+            assert sorted(p["rollout_id"] for p in parts) == sorted(np.repeat(step.rollouts.id[mine], 2))
+            one = store.ask("page_text", step=1, rollout=step.rollouts.id[0], rank=rank)
+            assert one["text"].to_pylist() == [f"rank {rank} row 0"]
+            tree = store.ask("tree_of_group", group=2, rank=rank).to_pylist()
+            assert [n["text"] for n in tree if n["kind"] == "model"] == [f"rank {rank} row 4", f"rank {rank} row 5"]
+        last = store.ask("page_last_asked", prompt=pool.ids[made[1].prompts[0]]).to_pylist()
+        assert [(row["step"], row["rank"]) for row in last] == [(1, 0)]
+        found = store.ask("search", text="RANK 1 row 5").to_pylist()
+        assert [(f["rank"], f["row"]) for f in found] == [(1, 5)]
