@@ -1,4 +1,4 @@
-"""The command line: workbench demo | run | dashboard | store | replay | diagnose | methods | make-tiny | bench."""
+"""The command line: workbench demo | run | dashboard | store | replay | compare | sweep | diagnose | methods | make-tiny | bench."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from workbench import replay_cli, store_cli
+from workbench import compare_cli, replay_cli, store_cli
 
 NEEDS_GIB = {"smollm2": 6.0, "tiny": 1.5}
 """Memory below which a model is slow or killed on a CPU: weights, optimizer, sampling copy, activations."""
@@ -81,6 +81,7 @@ def build_parser() -> argparse.ArgumentParser:
 
     store_cli.add_parser(commands)
     replay_cli.add_parser(commands)
+    compare_cli.add_parser(commands)
 
     diagnose = commands.add_parser("diagnose", help="what is wrong with a run: rules with evidence and a way out")
     diagnose.add_argument("run", nargs="?", help="run id (default: the newest of the store)")

@@ -1,0 +1,47 @@
+"""How sure a difference between two pipelines is: paired t intervals over seeds that share their random numbers."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from workbench.numerics import beta
+
+
+class Interval(NamedTuple):
+    """A mean over n pairs and the bounds of its interval; NaN bounds where n < 2, NaN all where n = 0."""
+
+    mean: float
+    low: float
+    high: float
+    n: int
+
+    @property
+    def sign(self) -> int:
+        """1 or -1 where the interval lies on one side of 0, else 0."""
+        return int(self.low > 0) - int(self.high < 0)
+
+
+def t_quantile(level: float, df: int) -> float:
+    """t with P(|T| <= t) = level for Student's T of df degrees of freedom, from the Beta law of df / (df + T^2)."""
+    x = float(beta.quantile(1 - level, df / 2, 0.5))
+    return float(np.sqrt(df * (1 / x - 1)))
+
+
+def paired(ours: ArrayLike, theirs: ArrayLike = 0.0, level: float = 0.95) -> Interval:
+    """Mean of ours - theirs, (S,) each with one entry a seed; pairs with a NaN do not count."""
+    difference = np.asarray(ours, float) - np.asarray(theirs, float)
+    difference = difference[np.isfinite(difference)]
+    n = len(difference)
+    if n < 2:
+        return Interval(float(difference.mean()) if n else np.nan, np.nan, np.nan, n)
+    mean, half = difference.mean(), t_quantile(level, n - 1) * difference.std(ddof=1) / np.sqrt(n)
+    return Interval(float(mean), float(mean - half), float(mean + half), n)
+
+
+def ratio(ours: ArrayLike, theirs: ArrayLike, level: float = 0.95) -> Interval:
+    """Geometric mean of ours / theirs, positive (S,) each, with the interval of its logarithm."""
+    logs = paired(np.log(np.asarray(ours, float)), np.log(np.asarray(theirs, float)), level)
+    return Interval(*(float(np.exp(v)) for v in logs[:3]), logs.n)
