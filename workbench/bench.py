@@ -1,4 +1,4 @@
-"""Figures of speed and learning, appended as JSON lines: `workbench bench demo | import | start | store | all`.
+"""Figures of speed and learning, appended as JSON lines: `workbench bench demo | import | start | store | loop | all`.
 
 One object a figure: bench, case, metric, value, unit, peer, ratio (ours / peer, measured in the same run), machine,
 card, date, versions. Wall seconds stand beside CPU seconds, since two busy cores can slow a step twofold.
@@ -16,6 +16,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -112,11 +113,30 @@ def _bench_store(case: str | None) -> Iterator[Figure]:
     yield from bench_store(case)
 
 
+def _bench_loop(case: str | None) -> Iterator[Figure]:
+    from workbench.bench_loop import bench_loop
+
+    yield from bench_loop(case)
+
+
+def _bench_methods(case: str | None) -> Iterator[Figure]:
+    from workbench.bench_methods import bench_methods
+
+    yield from bench_methods(case)
+
+
+def _bench_study(case: str | None) -> Iterator[Figure]:
+    from workbench.bench_study import bench_study
+
+    yield from bench_study(case)
+
+
 BENCHES: dict[str, Callable[[str | None], Iterator[Figure]]] = {
     "demo": bench_demo,
     "import": bench_import,
     "start": bench_start,
     "store": _bench_store,
+    "loop": _bench_loop,
 }
 
 
@@ -141,9 +161,12 @@ def card() -> str:
 
 
 def versions() -> dict[str, str]:
-    """Versions of what decides speed."""
-    names = ("rollout-workbench", "torch", "transformers", "duckdb", "numpy", "panel")
-    return {"python": platform.python_version()} | {n: importlib.metadata.version(n) for n in names}
+    """Versions of what decides speed, of what is installed."""
+    found = {"python": platform.python_version()}
+    for name in ("rollout-workbench", "torch", "transformers", "duckdb", "numpy", "panel", "triton", "trl"):
+        with suppress(importlib.metadata.PackageNotFoundError):
+            found[name] = importlib.metadata.version(name)
+    return found
 
 
 def run(name: str, *, case: str | None, out: Path) -> int:
