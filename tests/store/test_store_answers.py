@@ -84,13 +84,38 @@ def test_completions_that_stand_out(store):
     assert surprising[0][3] == pytest.approx(-np.log(0.1))
 
 
-def test_words_are_found_in_any_order(store):
-    found = store.ask("search_words", words="is ANSWER", run="one").to_pylist()
+def test_completions_are_searched_for_words_and_phrases(store):
+    found = store.ask("search_completions", text="is ANSWER", run="one").to_pylist()
     assert len(found) == sum(c for step in CORRECT.values() for outcomes in step.values() for c in outcomes)
-    assert {f["hits"] for f in found} == {3} and found[0]["step"] == 3
-    assert store.ask("search_words", words="answer idea", run="one").num_rows == 0
-    assert store.ask("search_words", words="  ", run="one").num_rows == 0
-    assert store.ask("search_words", words="<1>", run="one")["text"].to_pylist() == ["no idea <1>"]
+    assert {f["hits"] for f in found} == {3} and (found[0]["step"], found[0]["reward"]) == (3, 1.0)
+    phrase = store.ask("search_completions", text='"answer IS 3,"', run="one").to_pylist()
+    assert [(f["step"], f["row"], f["around"]) for f in phrase] == [(1, 3, "the Answer is 3, answer")]
+    assert store.ask("search_completions", text="<1>", run="one")["text"].to_pylist() == ["no idea <1>"]
+    for nothing in ("answer idea", '"is answer"', "  ", '"', '""', "%", "a.*r"):
+        assert store.ask("search_completions", text=nothing, run="one").num_rows == 0, nothing
+    assert store.ask("search_completions", text="answer", run="one", since=2, limit=3)["step"].to_pylist() == [3, 3, 3]
+
+
+def test_matches_are_ranked_by_bm25(store):
+    """Against the formula over all texts of the run, evaluation included: k1 = 1.2, b = 0.75."""
+    texts = [t.lower() for t in store.sql("SELECT text FROM completions WHERE run = 'one'")["text"].to_pylist()]
+    usual = np.mean([len(t) for t in texts])
+
+    def score(text, terms):
+        total = 0.0
+        for term in terms:
+            df = sum(term in t for t in texts)
+            idf = np.log(1 + (len(texts) - df + 0.5) / (df + 0.5))
+            tf = text.count(term)
+            total += idf * tf * 2.2 / (tf + 1.2 * (0.25 + 0.75 * len(text) / usual))
+        return total
+
+    found = store.ask("search_completions", text="e answer 1", run="one", limit=9).to_pylist()
+    assert [f["score"] for f in found] == pytest.approx([score(f["text"].lower(), ["e", "answer", "1"]) for f in found])
+    best = sorted(
+        (score(t, ["e", "answer", "1"]) for t in texts if all(x in t for x in ("e", "answer", "1"))), reverse=True
+    )
+    assert [f["score"] for f in found] == pytest.approx(best[:9]) and len(found) > 2
 
 
 def test_tokens_outside_the_band(store):

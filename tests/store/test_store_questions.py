@@ -11,7 +11,7 @@ from workbench.store import QuestionError, Store, schema
 from workbench.store.questions import REQUIRED, html_table, load, parse
 
 VALUES = {"run": None, "prompt": "p0000", "text": "alert", "method": "mopps", "since": 0, "cut": 100, "group": 0, "step": 5,
-          "rollout": "5:p0001:0", "words": "script alert"}  # fmt: skip
+          "rollout": "5:p0001:0"}  # fmt: skip
 
 
 def params(question, run):

@@ -226,5 +226,5 @@ def test_a_group_is_asked_for_by_its_rank(tmp_path, pool, both):
             assert [n["text"] for n in tree if n["kind"] == "model"] == [f"rank {rank} row 4", f"rank {rank} row 5"]
         last = store.ask("page_last_asked", prompt=pool.ids[made[1].prompts[0]]).to_pylist()
         assert [(row["step"], row["rank"]) for row in last] == [(1, 0)]
-        found = store.ask("search", text="RANK 1 row 5").to_pylist()
+        found = store.ask("search_completions", text='"RANK 1" 5').to_pylist()
         assert [(f["rank"], f["row"]) for f in found] == [(1, 5)]

@@ -300,7 +300,7 @@ class RunData:
             last = self.ask("page_last_asked", prompt=prompt).to_pylist()
             if not last:
                 return Group(prompt=prompt)
-            step, group, of, at = last[0]["step"], last[0]["group_id"], 1, 0
+            step, rank, group, of, at = last[0]["step"], last[0]["rank"], last[0]["group_id"], 1, 0
         else:
             step = self.step
             groups = self.ask("groups_of_step", step=step).to_pylist()
@@ -309,11 +309,11 @@ class RunData:
                 return Group(step)
             of = len(groups)
             at = place % of
-            group, prompt = groups[at]["group_id"], groups[at]["prompt_id"]
+            rank, group, prompt = (groups[at][c] for c in ("rank", "group_id", "prompt_id"))
         found = self.ask("page_prompt", prompt=prompt).to_pylist()
         text, answer = (_asked(found[0]), found[0]["answer"]) if found else ("", "")
         parts: dict[str, dict[str, float]] = {}
-        for r in self.ask("page_parts", step=step, group=group).to_pylist():
+        for r in self.ask("page_parts", step=step, rank=rank, group=group).to_pylist():
             parts.setdefault(r["rollout_id"], {})[r["part"]] = _number(r["value"])
         rows = [
             Completion(
@@ -322,13 +322,13 @@ class RunData:
                 r["length"] or 0, r["finish"] or "", r["fate"] or "", r["reason"] or "",
                 parts.get(r["rollout_id"], {}), r["characters"] or 0,
             )
-            for r in self.ask("page_group", step=step, group=group, cut=CUT).to_pylist()
+            for r in self.ask("page_group", step=step, rank=rank, group=group, cut=CUT).to_pylist()
         ]  # fmt: skip
-        return Group(step, prompt, text, answer, at, of, tuple(rows))
+        return Group(step, prompt, text, answer, at, of, tuple(rows), rank)
 
-    def text(self, step: int, rollout: str) -> tuple[str, int]:
+    def text(self, step: int, rollout: str, rank: int = 0) -> tuple[str, int]:
         """The whole text of one completion (at most `text.ALL` characters) and its length in characters."""
-        found = self.ask("page_text", step=step, rollout=rollout, cut=ALL).to_pylist()
+        found = self.ask("page_text", step=step, rank=rank, rollout=rollout, cut=ALL).to_pylist()
         return (found[0]["text"] or "", found[0]["characters"] or 0) if found else ("", 0)
 
 

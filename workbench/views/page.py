@@ -57,7 +57,7 @@ class LivePage:
         self._seen: tuple = ()
         self._drawing = False
         self._first: tuple[str, int] | None = None
-        self._group_step = 0
+        self._group_step, self._group_rank = 0, 0
         self._held: tuple | None = None
         self._build()
         watched = [name for name in self.chosen.param if name != "name"]
@@ -159,7 +159,7 @@ class LivePage:
             return "", 0
         self._held = self._group_asked()
         self._put("group", cards.head("Completions", "<span>held while you read; Next group goes on</span>"))
-        return data.text(self._group_step, rollout)
+        return data.text(self._group_step, rollout, self._group_rank)
 
     def _group_asked(self) -> tuple:
         c = self.chosen
@@ -291,7 +291,7 @@ class LivePage:
         own = self.chosen.group == "chosen prompt"
         prompt = self.chosen.prompt if own else ""
         group = data.group(self.chosen.place, prompt) if prompt or not own else cards.Group()
-        self._group_step = group.step
+        self._group_step, self._group_rank = group.step, group.rank
         where = f"group {group.place + 1} of {group.of}" if group.rows and not own else one_line(group.prompt, 40)
         self._put("group", cards.head("Completions", f"<span>{cards.html(where)}</span>"))
         self._put("line", cards.group_line(group))

@@ -107,6 +107,7 @@ class Group(NamedTuple):
     place: int = 0
     of: int = 0
     rows: tuple[Completion, ...] = ()
+    rank: int = 0
 
 
 class Note(NamedTuple):

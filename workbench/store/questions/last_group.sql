@@ -17,7 +17,7 @@ WITH here AS (
     SELECT c.rank, c.row, c.text, c.answer FROM completions c
     WHERE c.run = $run AND c.step = (SELECT step FROM here) AND c.row >= 0
 )
-SELECT m.step, m.prompt_id, m.row, m.rollout_id, m.group_id, g.text, g.answer, m.reward, m.correct, p.parts,
+SELECT m.step, m.prompt_id, m.rank, m.row, m.rollout_id, m.group_id, g.text, g.answer, m.reward, m.correct, p.parts,
     a.value AS advantage, a.baseline, a.keep, f.fate, f.reason, m.length, m.finish, m.context, m.failure,
     q.text AS prompt, q.prefix, q.answer AS reference
 FROM mine m JOIN chosen USING (prompt_id)

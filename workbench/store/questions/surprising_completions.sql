@@ -16,7 +16,7 @@ WITH belief AS (
     FROM outcome o ASOF JOIN belief b ON b.prompt_id = o.prompt_id AND o.before >= b.after
     ORDER BY surprise DESC, o.step DESC, o.rank, o.row LIMIT $limit
 )
-SELECT r.step, r.rollout_id, r.prompt_id, c.text, c.answer, p.answer AS reference, r.correct, r.reward, r.believed,
+SELECT r.step, r.rank, r.rollout_id, r.prompt_id, c.text, c.answer, p.answer AS reference, r.correct, r.reward, r.believed,
     r.believed_after, r.surprise, p.text AS prompt
 FROM chosen r LEFT JOIN (FROM completions WHERE run = $run AND step IN (SELECT step FROM chosen)) c USING (rank, step, row)
 LEFT JOIN prompts p ON p.run = $run AND p.pool = 'train' AND p.prompt_id = r.prompt_id

@@ -12,7 +12,7 @@ WITH token AS (
 ), ratio AS (
     SELECT *, exp(policy - behaviour) AS ratio FROM token
 )
-SELECT t.step, t.rollout_id, r.prompt_id, t.position, t.token, t.behaviour, t.policy, t.ratio, a.value AS advantage
+SELECT t.step, t.rank, t.rollout_id, r.prompt_id, t.position, t.token, t.behaviour, t.policy, t.ratio, a.value AS advantage
 FROM ratio t JOIN rollouts r ON r.run = $run AND r.rank = t.rank AND r.step = t.step AND r.row = t.row
 LEFT JOIN advantages a ON a.run = $run AND a.rank = t.rank AND a.step = t.step AND a.row = t.row AND a.term = 'final'
 WHERE t.ratio < $low OR t.ratio > $high

@@ -1,7 +1,8 @@
 -- What does the tree of a group look like? Parents before children; flat rollouts are a root with one leaf each.
--- $group: group of the step
+-- $group: group of the step, counted in its rank
 -- $run = latest: run id
 -- $step = null: step; null = the last
+-- $rank = 0: rank that recorded it; 0 where one process trains
 -- $cut = 280: at most so many characters of each text
 WITH here AS (
     SELECT coalesce($step::INTEGER, (SELECT max(step) FROM steps WHERE run = $run)) AS step
@@ -12,5 +13,5 @@ SELECT t.step, t.tree_id, t.node_id, t.parent_id, t.kind, t.segment_depth, t.for
 FROM trees t JOIN here USING (step)
 LEFT JOIN (FROM completions WHERE run = $run AND step = (SELECT step FROM here)) c USING (rank, "row")
 LEFT JOIN (FROM advantages WHERE run = $run AND term = 'final') a USING (rank, step, "row")
-WHERE t.run = $run AND t.group_id = $group AND ("row" IS NULL OR "row" >= 0)
+WHERE t.run = $run AND t.rank = $rank AND t.group_id = $group AND ("row" IS NULL OR "row" >= 0)
 ORDER BY t.rank, t.tree_id, t.segment_depth, t.node_id
