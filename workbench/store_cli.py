@@ -30,7 +30,9 @@ def add_parser(commands: argparse._SubParsersAction) -> None:
     prune = verb("prune", "delete runs, or their token columns, for good", _prune)
     prune.add_argument("--run", action="append", default=[], help="this run; may be given several times")
     prune.add_argument("--older-than", type=float, metavar="DAYS", help="runs that recorded nothing for so long")
-    prune.add_argument("--tokens", action="store_true", help="only token ids, log-probabilities, entropies and roles")
+    prune.add_argument(
+        "--tokens", action="store_true", help="only token ids, log-probabilities, entropies, roles and token advantages"
+    )
     prune.add_argument("--yes", action="store_true", help="do it; without it, only say what would go")
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 import shutil
+from dataclasses import replace
 
+import duckdb
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
@@ -12,10 +14,12 @@ from made_steps import made_beliefs, made_evaluation, made_pool, made_step
 from same import same
 
 from workbench import store_cli
+from workbench.pipeline import fates
 from workbench.store import RunBusyError, Store, StoreError, Writer, bundle, compact, schema
 from workbench.store.checking import check, sizes
 from workbench.store.moving import export, import_
 from workbench.store.pruning import old_runs, prune
+from workbench.types import Ragged
 
 
 def cli(*words) -> int:
@@ -127,6 +131,42 @@ def test_prune_of_tokens_keeps_text_and_numbers(folder):
             list(store.steps("a", needs={"tokens"}))
         assert len(list(store.steps("a"))) == 4
     assert [f.kind for f in check(folder)] == ["note"]
+
+
+def test_prune_of_tokens_takes_the_token_advantages(tmp_path):
+    """Whether an advantage acts is still known after them, also in rows that said it only by their tokens."""
+    pool, rng = made_pool(8), np.random.default_rng(0)
+    for run in "ab":
+        with Writer(tmp_path, {}, pool, run=run, compacting=False) as writer:
+            for s in (1, 2):
+                step = made_step(s, pool, rng)
+                value = np.where(np.arange(16) < 8, 0.0, step.advantage.value)
+                tokens = Ragged(
+                    np.repeat((np.arange(16) % 2) * 0.5, step.rollouts.length), step.rollouts.tokens.offsets
+                )
+                advantage = replace(step.advantage, value=value, tokens=tokens)
+                fate, reason = fates(step.rollouts, advantage)
+                writer.append(replace(step, advantage=advantage, fate=fate, fate_reason=reason))
+    compact(tmp_path)
+    [base] = tmp_path.glob("base/*")
+    with duckdb.connect(base) as con:  # as schema version 1 left them
+        con.execute("UPDATE advantages SET zero = NULL WHERE step = 1")
+    share = "zero_advantage_by_step"
+    with Store.open(tmp_path) as store:
+        before = [store.ask(share, run=run) for run in "ab"]
+        assert all(0 < z < 1 for answer in before for z in answer["zero_advantage"].to_pylist())
+        assert prune(tmp_path, {"a"}, tokens_only=True) > 0
+        kept = store.sql(
+            "SELECT run, count(*) AS n, count(tokens) AS with_tokens FROM advantages GROUP BY run ORDER BY run"
+        )
+        assert [tuple(r.values()) for r in kept.to_pylist()] == [("a", 32, 0), ("b", 32, 32)]
+        assert [store.ask(share, run=run) for run in "ab"] == before
+        assert [step.advantage.tokens for step in store.steps("a")] == [None, None]
+        generation = sizes(tmp_path).generation
+        base_before = sorted(tmp_path.glob("base/*"))
+        prune(tmp_path, {"a"}, tokens_only=True)  # again: nothing to take, and the base is not written anew
+        assert sorted(tmp_path.glob("base/*")) == base_before and sizes(tmp_path).generation > generation
+    assert all(f.kind == "note" for f in check(tmp_path))
 
 
 def test_a_run_that_is_being_written_is_not_pruned(folder):

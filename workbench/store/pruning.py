@@ -1,4 +1,4 @@
-"""Delete runs, or the token columns of their completions, for good. Nothing else is touched; a run that is being written is refused.
+"""Delete runs, or their token columns (of completions and advantages), for good. Nothing else is touched; a run that is being written is refused.
 
 All is compacted first, then a generation without what goes is published, then the old files are deleted: a crash at any
 point leaves the run whole or gone.
@@ -67,9 +67,9 @@ def _rewrite(folder: Path, runs: set[str], tokens_only: bool, progress: Progress
     gone = [m.rename(folder / f"pruned-{m.name}") for m in moved if m.is_dir()]
     with duckdb.connect(config={"threads": 2}) as con:
         con.execute("SET enable_progress_bar = false")
-        if not tokens_only and base:
+        if base and not (tokens_only and _no_token_advantages(con, folder / base, mine)):
             base = f"base/gen-{generation:06d}.duckdb"
-            _base_without(con, folder / before.base, folder / base, mine)
+            _base_without(con, folder / before.base, folder / base, mine, tokens_only)
         for i, part in enumerate(before.parts):
             progress(i, len(before.parts), "parts")
             source = f"read_parquet({quoted(folder / part)})"
@@ -93,7 +93,19 @@ def _rewrite(folder: Path, runs: set[str], tokens_only: bool, progress: Progress
             path.unlink()
 
 
-def _base_without(con: duckdb.DuckDBPyConnection, old: Path, path: Path, runs: str) -> None:
+ZERO = """CASE WHEN node_id IS NULL THEN coalesce(zero, value = 0 AND (tokens IS NULL
+    OR coalesce(list_max(tokens) = 0 AND list_min(tokens) = 0, true))) END"""
+"""Rows of schema version 1 say only by their tokens whether an advantage acts: it is noted before those go."""
+
+
+def _no_token_advantages(con: duckdb.DuckDBPyConnection, base: Path, runs: str) -> bool:
+    con.execute(f"ATTACH {quoted(base)} AS old (READ_ONLY)")
+    there = con.execute(f"SELECT 1 FROM old.advantages WHERE run IN ({runs}) AND tokens IS NOT NULL LIMIT 1").fetchone()
+    con.execute("DETACH old")
+    return there is None
+
+
+def _base_without(con: duckdb.DuckDBPyConnection, old: Path, path: Path, runs: str, tokens_only: bool) -> None:
     scratch = path.with_suffix(".tmp")
     scratch.unlink(missing_ok=True)
     con.execute(f"ATTACH {quoted(scratch)} AS made (STORAGE_VERSION '{STORAGE_VERSION}')")
@@ -102,7 +114,12 @@ def _base_without(con: duckdb.DuckDBPyConnection, old: Path, path: Path, runs: s
     con.execute(f"USE made; BEGIN TRANSACTION; {SCHEMA_SQL}")
     for name in tables():
         if name in kept and name not in WIDE:
-            con.execute(f"INSERT INTO made.{name} BY NAME SELECT * FROM old.{name} WHERE run NOT IN ({runs})")
+            rows = f"SELECT * FROM old.{name}" if tokens_only else f"SELECT * FROM old.{name} WHERE run NOT IN ({runs})"
+            con.execute(f"INSERT INTO made.{name} BY NAME {rows}")
+    if tokens_only:
+        con.execute(
+            f"UPDATE made.advantages SET zero = {ZERO}, tokens = NULL WHERE run IN ({runs}) AND tokens IS NOT NULL"
+        )
     con.execute("COMMIT; USE memory; CHECKPOINT made; DETACH made; DETACH old")
     publish(scratch, path)
 
