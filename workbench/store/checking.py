@@ -62,7 +62,7 @@ def check(folder: str | Path, progress: Progress = silent) -> list[Finding]:
     if not any(f.kind == "error" for f in found):
         try:
             with Store.open(folder) as store:
-                found += _sums(store)
+                found += sums(store)
         except (StoreError, duckdb.Error) as error:
             found.append(Finding("error", str(folder), str(error)))
     return found
@@ -130,7 +130,8 @@ def _commit(folder: Path, path: Path, name: str, seq: int) -> Iterator[Finding]:
             )
 
 
-def _sums(store: Store) -> Iterator[Finding]:
+def sums(store: Store) -> Iterator[Finding]:
+    """What does not add up in an open store."""
     for row in store.sql(
         "SELECT run, step, prompt_id, purpose FROM ledger WHERE NOT balanced ORDER BY ALL LIMIT 20"
     ).to_pylist():

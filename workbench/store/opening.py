@@ -43,10 +43,7 @@ class History(NamedTuple):
 
 def claim(folder: Path, run: str | None, name: str, rank: int) -> Claim:
     """Take a rank of the run asked for, or make a fresh id such as 2026-11-28-sim-k3f2; RunBusyError where it is held."""
-    if run is None and rank:
-        raise StoreError(f"rank {rank} needs the id of the run that it writes with the others: Writer(..., run=...)")
-    if run is not None and not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,100}", run):
-        raise StoreError(f"run id {run!r} must be letters, digits, '.', '_' and '-', at most 101 of them")
+    check_id(run, rank)
     chosen = run or _fresh(folder, name)
     home = files.home(folder, chosen, rank)
     home.mkdir(parents=True, exist_ok=True)
@@ -67,11 +64,24 @@ def claim(folder: Path, run: str | None, name: str, rank: int) -> Claim:
     return Claim(chosen, home, held)
 
 
-def _fresh(folder: Path, name: str) -> str:
+def check_id(run: str | None, rank: int) -> None:
+    """Refuse run ids that are no names, and a second rank that names no run."""
+    if run is None and rank:
+        raise StoreError(f"rank {rank} needs the id of the run that it writes with the others: Writer(..., run=...)")
+    if run is not None and not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,100}", run):
+        raise StoreError(f"run id {run!r} must be letters, digits, '.', '_' and '-', at most 101 of them")
+
+
+def proposed(name: str) -> str:
+    """A run id such as 2026-11-28-sim-k3f2, most likely a new one."""
     slug = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:40] or "run"
+    ending = "".join(secrets.choice(LETTERS) for _ in range(4))
+    return f"{datetime.now(UTC).date().isoformat()}-{slug}-{ending}"
+
+
+def _fresh(folder: Path, name: str) -> str:
     while True:
-        ending = "".join(secrets.choice(LETTERS) for _ in range(4))
-        run = f"{datetime.now(UTC).date().isoformat()}-{slug}-{ending}"
+        run = proposed(name)
         try:
             (folder / "commits" / run).mkdir()
         except FileExistsError:
