@@ -25,8 +25,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("\nstopped")
         return 130
-    except (ValueError, FileNotFoundError, OSError) as error:
-        if args.traceback:
+    except Exception as error:
+        mendable = isinstance(error, (ValueError, OSError)) or type(error).__module__ == "workbench.store.errors"
+        if args.traceback or not mendable:
             raise
         print(f"workbench: {error}", file=sys.stderr)
         return 2
@@ -49,7 +50,7 @@ def build_parser() -> argparse.ArgumentParser:
     demo.add_argument("--tasks", default="default", help="default, five, a JSONL file, ... (default: %(default)s)")
     demo.add_argument("--pipeline", default="grpo + mopps", help="methods (default: %(default)s)")
     demo.add_argument("--seed", type=int, default=0)
-    demo.add_argument("--store", default="store", help="folder where runs are kept (default: ./%(default)s)")
+    demo.add_argument("--store", default="store", help="folder or URL where runs are kept (default: ./%(default)s)")
     demo.add_argument("--port", type=int, default=5006, help="of the dashboard; a busy one gives the next free one")
     demo.add_argument("--no-dashboard", action="store_true")
     demo.add_argument("--no-browser", action="store_true", help="print the dashboard's address, open nothing")
@@ -142,9 +143,10 @@ def _run(args: argparse.Namespace) -> int:
 
 
 def _dashboard(args: argparse.Namespace) -> int:
+    from workbench.store.place import is_there
     from workbench.views import serve
 
-    if not Path(args.store).is_dir():
+    if not is_there(args.store):
         raise FileNotFoundError(f"there is no store in {args.store!r}; `workbench demo` makes one")
     server, url = serve(args.store, args.run, port=args.port, open=not args.no_browser, threaded=False)
     print(f"dashboard of {args.store}: {url}   (Ctrl-C ends it; runs go on)", flush=True)

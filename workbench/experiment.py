@@ -193,6 +193,7 @@ class Run:
         self.target = experiment.steps
         self.evaluations: list[tuple[int, Rollouts]] = []
         self._recording = 0.0
+        self._beside: Path | None = None
         self.last: Step | None = None
         if resume is not None:
             tell(f"resuming {resume}")
@@ -236,7 +237,11 @@ class Run:
 
     def checkpoints(self, run: str | None = None) -> Path:
         """The folder of a run's checkpoints."""
-        return Path(self.experiment.store) / "checkpoints" / (run or self.run)
+        from workbench.store.place import folder_of
+
+        if self._beside is None:
+            self._beside = folder_of(self.experiment.store) / "checkpoints"
+        return self._beside / (run or self.run)
 
     def evaluate(self) -> tuple[Rollouts, float]:
         """Score the fixed evaluation set under the current policy; returns the rollouts and the seconds."""

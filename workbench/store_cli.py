@@ -15,7 +15,9 @@ def add_parser(commands: argparse._SubParsersAction) -> None:
 
     def verb(name: str, help_: str, command) -> argparse.ArgumentParser:
         parser = verbs.add_parser(name, help=help_, description=help_)
-        parser.add_argument("store", nargs="?", default="store", help="folder of the store (default: ./%(default)s)")
+        parser.add_argument(
+            "store", nargs="?", default="store", help="folder or URL of the store (default: ./%(default)s)"
+        )
         parser.set_defaults(command=command)
         return parser
 
@@ -39,16 +41,18 @@ def add_parser(commands: argparse._SubParsersAction) -> None:
 def _info(args: argparse.Namespace) -> int:
     from workbench.store import Store
     from workbench.store.checking import sizes
+    from workbench.store.place import is_shared
 
     with Store.open(args.store) as store:
         runs = store.runs().to_pylist()
         counts = {
             r["run"]: r["n"] for r in store.sql("SELECT run, count(*) AS n FROM rollouts GROUP BY run").to_pylist()
         }
-        size = sizes(store.folder)
+        size = sizes(store.url)
     print(f"{store.folder}: {len(runs)} runs, {human(sum(size.bytes.values()))}")
     print("  " + ", ".join(f"{name} {human(n)}" for name, n in size.bytes.items()))
-    print(f"  generation {size.generation}; {sum(size.waiting.values())} commits wait for compaction")
+    what = "files" if is_shared(store.url) else "commits"
+    print(f"  generation {size.generation}; {sum(size.waiting.values())} {what} wait for compaction")
     for r in runs:
         lag = sum(n for name, n in size.waiting.items() if name.rsplit("/r", 1)[0] == r["run"])
         print(
@@ -72,10 +76,12 @@ def _check(args: argparse.Namespace) -> int:
 def _compact(args: argparse.Namespace) -> int:
     from workbench.store import compact
     from workbench.store.checking import sizes
+    from workbench.store.place import is_shared
 
-    folder = _there(args.store)
-    n, left = compact(folder, threads=2), sum(sizes(folder).waiting.values())
-    print(f"folded {n} commits" + (f"; {left} wait, for another process is at it or they came since" if left else ""))
+    store = _there(args.store)
+    n, left = compact(store, threads=2), sum(sizes(store).waiting.values())
+    what = "files" if is_shared(store) else "commits"
+    print(f"folded {n} {what}" + (f"; {left} wait, for another process is at it or they came since" if left else ""))
     return 0
 
 
@@ -133,8 +139,9 @@ def human(n: float) -> str:
     return f"{n:.1f} TB"
 
 
-def _there(store: str) -> Path:
-    folder = Path(store)
-    if not folder.is_dir():
+def _there(store: str) -> str:
+    from workbench.store.place import is_there
+
+    if not is_there(store):
         raise FileNotFoundError(f"there is no store in {store!r}; `workbench demo` makes one")
-    return folder
+    return store

@@ -52,8 +52,9 @@ def memory_short(needed_gib: float) -> str | None:
 def newest_run(store_url: str) -> str:
     """The run started last in a store."""
     from workbench.store import Store
+    from workbench.store.place import is_there
 
-    if not Path(store_url).is_dir():
+    if not is_there(store_url):
         raise FileNotFoundError(f"there is no store in {store_url!r} to resume from; leave out --resume")
     with Store.open(store_url) as store:
         runs = store.runs().to_pylist()

@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 from workbench.store import bundle
 from workbench.store import folder as files
 from workbench.store.errors import StoreError
+from workbench.store.place import is_shared
 from workbench.store.reader import Store
 from workbench.store.schema import tables
 
@@ -43,8 +44,13 @@ def silent(done: int, total: int, what: str) -> None:
     """No progress."""
 
 
-def sizes(folder: Path) -> Sizes:
+def sizes(folder: str | Path) -> Sizes:
     """What a store holds on disk."""
+    if is_shared(folder):
+        from workbench.store import lake_care
+
+        return lake_care.sizes(folder)
+    folder = Path(folder)
     current = files.read_current(folder)
     parts = {name: _bytes(folder / name) for name in ("commits", "base", "payload", "checkpoints")}
     waiting = {
@@ -56,6 +62,10 @@ def sizes(folder: Path) -> Sizes:
 
 def check(folder: str | Path, progress: Progress = silent) -> list[Finding]:
     """All that is wrong with a store; an empty list for nothing. Changes nothing."""
+    if is_shared(folder):
+        from workbench.store import lake_care
+
+        return lake_care.check(folder, progress)
     folder = Path(folder)
     files.check_version(folder)
     found = [*_compacted(folder), *_commits(folder, progress)]

@@ -23,6 +23,7 @@ import pyarrow.parquet as pq
 
 from workbench.store import folder as files
 from workbench.store.contents import batches, contents, fit
+from workbench.store.place import is_shared
 from workbench.store.schema import SCHEMA_SQL, TABLES_SQL, WIDE, tables
 
 STORAGE_VERSION = "v1.5.0"
@@ -59,7 +60,13 @@ def is_due(seq: int, mark: int, held: int = 0) -> bool:
 
 
 def compact(folder: str | Path, *, threads: int = 1) -> int:
-    """Fold all commits that are there; returns how many, 0 for none or where another process is at it."""
+    """Fold all commits that are there; returns how many, 0 for none or where another process is at it.
+
+    In a shared catalog it is files that are joined."""
+    if is_shared(folder):
+        from workbench.store.lake_care import compact_lake
+
+        return compact_lake(folder)
     folder = Path(folder)
     files.check_version(folder)
     held = files.lock(folder / "compact.lock")

@@ -22,6 +22,7 @@ from urllib.parse import unquote
 import duckdb
 
 from workbench.store.errors import StoreError
+from workbench.store.place import redacted
 from workbench.store.schema import SCHEMA_VERSION, TABLES_SQL, WIDE
 
 PREFIX = "ducklake:postgres:"
@@ -76,12 +77,6 @@ class Lake:
 
     def __str__(self) -> str:
         return redacted(self.url)
-
-
-def redacted(text: str) -> str:
-    """The text without the passwords that an address may hold."""
-    text = re.sub(r"(password\s*=\s*)('(?:[^'\\]|\\.)*'|[^\s&\"]+)", r"\1***", text)
-    return re.sub(r"(://[^:/@\s]*:)[^@/\s]*@", r"\1***@", text)
 
 
 def connect(lake: Lake, *, writes: bool = False, threads: int = 2) -> duckdb.DuckDBPyConnection:

@@ -46,6 +46,11 @@ class LakeStore(Store):
             source.close()
             raise
 
+    @property
+    def url(self) -> str:
+        """What `Store.open` takes to open it again, a password included."""
+        return self.lake.url
+
     def close(self) -> None:
         """Let go of the server and the files."""
         super().close()

@@ -18,9 +18,10 @@ import pyarrow as pa
 
 from workbench.store import opening
 from workbench.store.errors import RunBusyError, StoreError
-from workbench.store.lake import Lake, connect, explained, redacted, told
+from workbench.store.lake import Lake, connect, explained, told
 from workbench.store.lake_care import compact_lake
 from workbench.store.lake_lock import Lock, attach_to_write
+from workbench.store.place import redacted
 from workbench.store.writer import Writer
 
 TRIES = 4

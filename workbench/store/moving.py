@@ -18,6 +18,7 @@ from workbench.store import folder as files
 from workbench.store.checking import Progress, silent
 from workbench.store.contents import fit
 from workbench.store.errors import StoreError
+from workbench.store.place import only_folder
 from workbench.store.reader import Store
 from workbench.store.schema import SCHEMA_VERSION, tables
 
@@ -65,7 +66,7 @@ def import_(source: str | Path, folder: str | Path, progress: Progress = silent)
     """Put the runs of an export into a store, which is made where it is missing; returns their ids.
 
     A run appears whole or not at all; one that is there already is an error."""
-    source, folder = Path(source), Path(folder).resolve()
+    source, folder = Path(source), only_folder(folder, "import")
     manifest = _manifest(source)
     files.create(folder)
     for run in manifest["runs"]:

@@ -18,6 +18,7 @@ from workbench.store.checking import Progress, silent
 from workbench.store.compaction import STORAGE_VERSION, fold, publish, quoted, tables_of
 from workbench.store.errors import RunBusyError, StoreError
 from workbench.store.opening import now
+from workbench.store.place import only_folder
 from workbench.store.reader import Store
 from workbench.store.retention import TOKEN_COLUMNS
 from workbench.store.schema import SCHEMA_SQL, WIDE, tables
@@ -32,7 +33,7 @@ def old_runs(store: Store, days: float) -> list[str]:
 
 def prune(folder: str | Path, runs: Collection[str], *, tokens_only: bool = False, progress: Progress = silent) -> int:
     """Delete runs, or only their token columns; returns the bytes that were freed."""
-    folder = Path(folder).resolve()
+    folder = only_folder(folder, "prune")
     files.check_version(folder)
     with Store.open(folder) as store:
         there = store.runs()["run"].to_pylist()

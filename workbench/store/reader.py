@@ -108,6 +108,11 @@ class Store:
             return self._query(query, params)
 
     @property
+    def url(self) -> str:
+        """What `Store.open` takes to open it again."""
+        return str(self.folder)
+
+    @property
     def questions(self) -> Questions:
         """The named questions: print it, or call it for a table."""
         return self.ask.questions

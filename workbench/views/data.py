@@ -11,7 +11,6 @@ import json
 import threading
 import time
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -84,18 +83,26 @@ class Source:
     @classmethod
     def around(cls, store: Store) -> Source:
         """A source of its own around a reader that is already open."""
-        source = cls(str(store.folder))
+        source = cls(store.url)
         source._store = store
         return source
+
+    @property
+    def where(self) -> str:
+        """The URL as it may be shown: without a password."""
+        from workbench.store.place import redacted
+
+        return redacted(self.url)
 
     @property
     def store(self) -> Store:
         """The open reader; raises what `Store.open` raises."""
         if self._store is None:
             from workbench.store import Store
+            from workbench.store.place import is_there
 
-            if not Path(self.url).is_dir():
-                raise FileNotFoundError(f"there is no store at {self.url} yet")
+            if not is_there(self.url):
+                raise FileNotFoundError(f"there is no store at {self.where} yet")
             self._store = Store.open(self.url, live=False)
         return self._store
 

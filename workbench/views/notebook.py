@@ -176,7 +176,7 @@ def read(store: str | Store, run: str | None = None) -> RunData:
     source = Source(str(store)) if isinstance(store, str) else Source.around(store)
     source.refresh(max_age=0)
     if not source.runs:
-        raise ValueError(f"the store {source.url} holds no run yet; `workbench demo` makes one")
+        raise ValueError(f"the store {source.where} holds no run yet; `workbench demo` makes one")
     data = source.run(run or source.runs[0]["run"])
     data.refresh()
     return data

@@ -191,7 +191,7 @@ class LivePage:
 
     def _nothing_yet(self) -> None:
         self._main(self.empty)
-        where = cards.html(self.source.url)
+        where = cards.html(self.source.where)
         self.empty[0].object = cards.empty(
             "No run yet",
             "Start one with <code>workbench demo</code>, or <code>workbench run experiment.toml</code>.",
