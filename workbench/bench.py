@@ -1,4 +1,4 @@
-"""Figures of speed and learning, appended as JSON lines: `workbench bench demo | import | start | store | loop | all`.
+"""Figures of speed and learning, appended as JSON lines: `workbench bench demo | import | start | store | loop | methods | study | all`.
 
 One object a figure: bench, case, metric, value, unit, peer, ratio (ours / peer, measured in the same run), machine,
 card, date, versions. Wall seconds stand beside CPU seconds, since two busy cores can slow a step twofold.
@@ -137,6 +137,8 @@ BENCHES: dict[str, Callable[[str | None], Iterator[Figure]]] = {
     "start": bench_start,
     "store": _bench_store,
     "loop": _bench_loop,
+    "methods": _bench_methods,
+    "study": _bench_study,
 }
 
 

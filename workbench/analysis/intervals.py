@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from workbench.numerics import beta
+from workbench.numerics.student import unit_half_widths
 
 
 class Interval(NamedTuple):
@@ -24,12 +24,6 @@ class Interval(NamedTuple):
         return int(self.low > 0) - int(self.high < 0)
 
 
-def t_quantile(level: float, df: int) -> float:
-    """t with P(|T| <= t) = level for Student's T of df degrees of freedom, from the Beta law of df / (df + T^2)."""
-    x = float(beta.quantile(1 - level, df / 2, 0.5))
-    return float(np.sqrt(df * (1 / x - 1)))
-
-
 def paired(ours: ArrayLike, theirs: ArrayLike = 0.0, level: float = 0.95) -> Interval:
     """Mean of ours - theirs, (S,) each with one entry a seed; pairs with a NaN do not count."""
     difference = np.asarray(ours, float) - np.asarray(theirs, float)
@@ -37,7 +31,7 @@ def paired(ours: ArrayLike, theirs: ArrayLike = 0.0, level: float = 0.95) -> Int
     n = len(difference)
     if n < 2:
         return Interval(float(difference.mean()) if n else np.nan, np.nan, np.nan, n)
-    mean, half = difference.mean(), t_quantile(level, n - 1) * difference.std(ddof=1) / np.sqrt(n)
+    mean, half = difference.mean(), unit_half_widths(1 - level, n)[n] * difference.std(ddof=1)
     return Interval(float(mean), float(mean - half), float(mean + half), n)
 
 
