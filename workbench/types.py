@@ -289,6 +289,7 @@ class Rollouts:
     length (R,) int64 generated tokens. finish (R,) str: stop, length, aborted. failure (R,) str: "" or what
     failed (verifier, timeout, ...). tokens int32, logp and entropy float32 (nats, of the distribution that was
     sampled), role int8 are ragged or None where not kept. proximal and current are further logprob tracks.
+    extra: what else methods need, by name: (R, ...) arrays, or ragged per-token columns.
     """
 
     id: np.ndarray
@@ -315,7 +316,7 @@ class Rollouts:
     role: Ragged | None = None
     proximal: Ragged | None = None
     current: Ragged | None = None
-    extra: Mapping[str, np.ndarray] = field(default_factory=dict)
+    extra: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         r = len(self.id)
@@ -557,6 +558,8 @@ class Batch(NamedTuple):
     """A padded micro-batch as the loss sees it: all (B, T), row (B,) the rollout of each line.
 
     logp carries the gradient; behaviour is the sampler's record, proximal the policy at the start of the update.
+    extra: what else a world brings for methods that need it: a rollouts' per-token column (B, T), such as teacher_logp,
+    a per-rollout one (B, ...), or top-K log-probabilities (B, T, K), student_topk_logp (with gradient), teacher_topk_logp.
     """
 
     logp: torch.Tensor
@@ -566,6 +569,7 @@ class Batch(NamedTuple):
     mask: torch.Tensor
     entropy: torch.Tensor
     row: torch.Tensor
+    extra: Mapping[str, torch.Tensor] = MappingProxyType({})
 
 
 class Loss(NamedTuple):

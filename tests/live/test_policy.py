@@ -110,6 +110,24 @@ def test_per_token_advantages_replace_the_rows():
     assert torch.allclose(seen[0], row, atol=1e-6)
 
 
+@pytest.mark.parametrize("budget", [12, 1024])
+def test_extra_columns_reach_the_loss_in_the_order_of_the_rows(budget):
+    policy = Policy(toy_model(), budget=budget)
+    rows = lines()
+    per_token = Ragged(rows.tokens.values.astype(np.float32) * 10, rows.tokens.offsets)
+    rows = rows._replace(extra={"teacher_logp": per_token, "score": np.arange(8.0)})
+    seen = {}
+
+    def loss(batch):
+        for i, row in enumerate(batch.row.tolist()):
+            n = int(batch.mask[i].sum())
+            seen[row] = (batch.extra["teacher_logp"][i, :n].tolist(), batch.extra["score"][i].item())
+        return surrogate()(batch)
+
+    policy.update(rows, advantage(), loss)
+    assert seen == {r: ([10.0 * t for t in ANSWERS[r]], float(r)) for r in (0, 1, 2, 4, 7)}
+
+
 def test_grouped_attention_changes_nothing():
     model = toy_model()
     before = model(input_ids=torch.tensor([PREFIXES[1]])).logits
@@ -207,3 +225,30 @@ def test_a_saved_policy_goes_on_as_if_it_had_not_stopped(tmp_path):
     for policy in (first, second):
         policy.update(lines(), advantage(), surrogate())
     assert all(torch.equal(a, b) for a, b in zip(first.parameters, second.parameters, strict=True))
+
+
+def test_extra_columns_reach_the_loss_padded_and_in_the_order_of_its_rows():
+    teacher = Ragged(-np.arange(len(lines().tokens.values), dtype=np.float32), lines().tokens.offsets)
+    top = Ragged(np.stack([teacher.values, teacher.values / 2], 1), teacher.offsets)
+    weight = np.arange(8) / 10
+    seen = {}
+
+    def loss(batch):
+        for i, row in enumerate(batch.row.tolist()):
+            n = int(batch.mask[i].sum())
+            assert batch.extra["teacher_logp"][i, n:].tolist() == [0.0] * (batch.mask.shape[1] - n)
+            assert batch.extra["teacher_topk_logp"].shape == (*batch.mask.shape, 2)
+            seen[row] = (
+                batch.extra["teacher_logp"][i, :n].tolist(),
+                batch.extra["teacher_topk_logp"][i, :n, 1].tolist(),
+                float(batch.extra["weight"][i]),
+            )
+        return Loss(-batch.advantage * batch.logp)
+
+    extra = {"teacher_logp": teacher, "teacher_topk_logp": top, "weight": weight}
+    Policy(toy_model(), budget=30).update(lines()._replace(extra=extra), advantage(), loss)
+    assert sorted(seen) == [0, 1, 2, 4, 7]
+    for row, (logp, second, w) in seen.items():
+        assert logp == teacher.row(row).tolist()
+        assert second == (teacher.row(row) / 2).tolist()
+        assert w == pytest.approx(row / 10)

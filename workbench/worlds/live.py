@@ -211,7 +211,8 @@ class LiveWorld:
         starts = [(int(p), self._start.get(i)) for p, i in zip(rollouts.prompt, rollouts.id, strict=True)]
         owner = np.array([place.setdefault(s, len(place)) for s in starts], np.int64)
         prefixes = [self.prefix(self.pool, row, start) for row, start in place]
-        return Lines(prefixes, owner, rollouts.tokens, rollouts.logp)
+        numbers = {n: c for n, c in rollouts.extra.items() if isinstance(c, Ragged) or c.dtype.kind in "fiub"}
+        return Lines(prefixes, owner, rollouts.tokens, rollouts.logp, numbers)
 
     def score(self, rollouts: Rollouts, needs: frozenset[str]) -> Rollouts:
         """Add log-probabilities under the trainer's current weights where needs name `proximal` or `current`."""

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
@@ -31,13 +32,15 @@ class Lines(NamedTuple):
     """What the policy learns from: R rows as tokens.
 
     prefixes: P token lists; owner (R,) the prefix of each row; tokens ragged int32; behaviour ragged float32, the
-    sampler's log-probabilities, or None where they were not kept.
+    sampler's log-probabilities, or None where they were not kept. extra: more columns for the loss, by name: ragged like
+    tokens, or (R, ...) arrays of numbers.
     """
 
     prefixes: Sequence[Sequence[int]]
     owner: np.ndarray
     tokens: Ragged
     behaviour: Ragged | None = None
+    extra: Mapping[str, Ragged | np.ndarray] = MappingProxyType({})
 
 
 def pack(lines: Lines, rows: np.ndarray, budget: int, widest: int = 256) -> list[list[np.ndarray]]:
@@ -163,7 +166,7 @@ class Policy:
         rows = np.concatenate(sequences)
 
         def padded(column: Ragged) -> torch.Tensor:
-            out = np.zeros(mask.shape, np.float32)
+            out = np.zeros((*mask.shape, *column.values.shape[1:]), np.float32)
             out[mask.cpu().numpy()] = column.take(rows).values
             return torch.from_numpy(out).to(logp.device)
 
@@ -176,6 +179,10 @@ class Policy:
             mask=mask.float(),
             entropy=entropy,
             row=torch.as_tensor(rows, device=logp.device),
+            extra={
+                name: padded(c) if isinstance(c, Ragged) else torch.as_tensor(c[rows], device=logp.device)
+                for name, c in lines.extra.items()
+            },
         )
 
     def update(
