@@ -7,10 +7,12 @@ and the allocation of a batch of 10,000 prompts. Each figure stands beside its t
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 
@@ -48,7 +50,7 @@ def bench_methods(case: str | None) -> Iterator[Figure]:
     if chosen[1]:
         yield from _allocation(chosen[1], BATCH)
     if case in (None, "attention"):
-        yield _attention(POOL, 384)
+        yield from _attention(POOL, 384)
 
 
 def _selection(chosen: dict[str, Pipeline], n: int, budget: Budget) -> Iterator[Figure]:
@@ -61,15 +63,14 @@ def _selection(chosen: dict[str, Pipeline], n: int, budget: Budget) -> Iterator[
         state = states[method.name]
         draft = Draft(4, budget, np.ones(n, bool), np.empty(0, np.int64), wanted=budget.prompts)
         rngs = [generator(0, 4, k, "select", slug) for k in range(REPEATS)]
-        select = _milliseconds([partial(method.select, state, draft, rng) for rng in rngs])
-        observe = _milliseconds([partial(method.observe, state, step)] * 3)
-        size = state_bytes(state, world.pool.features.values()) / 1e6
         note = f"{budget.prompts} of {n:,} prompts"
-        yield Figure(slug, "select", select, "ms", "target", select / SELECT_MS, note)
+        yield from _timed(slug, "select", [partial(method.select, state, draft, rng) for rng in rngs], note, SELECT_MS)
+        note = f"{len(step.rollouts):,} rollouts, {n:,} prompts"
+        yield from _timed(slug, "observe", [partial(method.observe, state, step)] * 3, note)
+        size = state_bytes(state, world.pool.features.values()) / 1e6
         yield Figure(
             slug, "state", size, "MB", "target", size / STATE_MB, f"{n:,} prompts, without the pool's own columns"
         )
-        yield Figure(slug, "observe", observe, "ms", note=f"{len(step.rollouts):,} rollouts, {n:,} prompts")
 
 
 def _allocation(chosen: dict[str, Pipeline], n: int) -> Iterator[Figure]:
@@ -82,21 +83,22 @@ def _allocation(chosen: dict[str, Pipeline], n: int) -> Iterator[Figure]:
         method = pipeline.decider("allocate")
         fresh = np.arange(n)
         draft = Draft(3, budget, np.ones(n, bool), fresh, wanted=0, fresh=fresh)
-        yield _allocated("allocate", slug, method, states[method.name], draft)
+        yield from _allocated("allocate", slug, method, states[method.name], draft)
         plan = replace(method.allocate(states[method.name], draft, generator(0, 3, 0, "allocate", slug)), step=3)
         draft = draft.with_(round=1, fresh=np.empty(0, np.int64), plan=plan, rollouts=world.sample(plan))
-        yield _allocated("allocate_again", slug, method, states[method.name], draft)
+        yield from _allocated("allocate_again", slug, method, states[method.name], draft)
 
 
-def _allocated(metric: str, slug: str, method: Method, state: object, draft: Draft) -> Figure:
+def _allocated(metric: str, slug: str, method: Method, state: object, draft: Draft) -> Iterator[Figure]:
     """The first round of a batch, or the one after its rollouts came back."""
     rngs = [generator(0, 3, k, "allocate", slug) for k in range(REPEATS)]
-    taken = _milliseconds([partial(method.allocate, state, draft, rng) for rng in rngs])  # type: ignore[attr-defined]
-    note = f"{draft.budget.prompts:,} prompts, {draft.budget.rollouts:,} rollouts"
-    return Figure(slug, metric, taken, "ms", "target", taken / ALLOCATE_MS, note)
+    calls = [partial(method.allocate, state, draft, rng) for rng in rngs]  # type: ignore[attr-defined]
+    yield from _timed(
+        slug, metric, calls, f"{draft.budget.prompts:,} prompts, {draft.budget.rollouts:,} rollouts", ALLOCATE_MS
+    )
 
 
-def _attention(n: int, width: int) -> Figure:
+def _attention(n: int, width: int) -> Iterator[Figure]:
     """One prediction of DOTS over n prompts with embeddings (n, width) float32 from its 256 references."""
     rng = np.random.default_rng(0)
     points = rng.standard_normal((n, width), dtype=np.float32)
@@ -105,18 +107,32 @@ def _attention(n: int, width: int) -> Figure:
     context = Context(
         rng.choice(n, k, replace=False), rng.integers(0, 9, k) * 1.0, np.full(k, 8.0), np.ones(k, np.int64)
     )
-    taken = _milliseconds([partial(method._predict, points, context)] * 2) / 1e3
-    return Figure("dots_rr", "attention", taken, "s", "target", taken / ATTENTION_S, f"{n:,} x {k}, {width} dimensions")
+    note = f"{n:,} x {k}, {width} dimensions"
+    yield from _timed("dots_rr", "attention", [partial(method._predict, points, context)] * 2, note, 1e3 * ATTENTION_S)
 
 
-def _milliseconds(calls: list[Callable[[], object]]) -> float:
-    """Median wall time of the calls after the first one."""
+class Taken(NamedTuple):
+    """Median milliseconds of the calls after the first one: wall, and of processor time, which a busy machine spares."""
+
+    wall: float
+    cpu: float
+
+
+def _taken(calls: list[Callable[[], object]]) -> Taken:
     taken = []
     for call in calls:
-        began = time.perf_counter()
+        wall, cpu = time.perf_counter(), time.process_time()
         call()
-        taken.append(1e3 * (time.perf_counter() - began))
-    return float(np.median(taken[1:]))
+        taken.append((time.perf_counter() - wall, time.process_time() - cpu))
+    return Taken(*(1e3 * np.median(taken[1:], axis=0)).tolist())
+
+
+def _timed(slug: str, metric: str, calls: list[Callable[[], object]], note: str, target: float = 0) -> Iterator[Figure]:
+    """Wall and processor milliseconds of a call, beside the target where there is one."""
+    taken = _taken(calls)
+    load = f"{note}; load {os.getloadavg()[0]:.1f}"
+    for kind, value in (("", taken.wall), ("_cpu", taken.cpu)):
+        yield Figure(slug, metric + kind, value, "ms", *(("target", value / target) if target else ("", None)), load)
 
 
 def state_bytes(state: object, shared: object = ()) -> int:

@@ -112,11 +112,14 @@ def variants() -> dict[str, Case]:
         "dots_rr(capacity=32)",
         "duet(budget=1.0)",
         "dps(candidate_ratio=4)",
-        "dps, dars",
-        "vade, xrpo",
+        "Only(dars, 'allocate')",
+        "Only(duet, 'allocate')",
+        "Only(v05, 'allocate')",
+        "dps + dars",
+        "vade + xrpo",
     )
     out = {"uniform": cases()["uniform"]}
-    out |= {text.replace(", ", " + "): _case(f"grpo, {text}") for text in texts}
+    out |= {text: _case(f"grpo + {text}") for text in texts}
     for prompts in (4, 32, 64):
         out[f"uniform, {prompts} x {BUDGET.rollouts // prompts}"] = _case("grpo", Budget(prompts, BUDGET.rollouts))
     for prompts in (4, 32):

@@ -214,7 +214,7 @@ def picture(worlds: Mapping[str, Mapping[str, Mapping[str, Interval]]]) -> str:
         out.append(f'<text x="{x0 + width / 2}" y="{top - 12}" text-anchor="middle">{escape(HEADS[name])}</text>')
         for tick in np.arange(np.ceil(low_end * 20), np.floor(high_end * 20) + 1) / 20:
             out.append(f'<path d="M{x(tick):.1f} {top}V{high}" stroke="{"#333" if abs(tick) < 1e-9 else "#ddd"}"/>')
-            out.append(f'<text x="{x(tick):.1f}" y="{high + 16}" text-anchor="middle" fill="#555">{tick:+.2g}</text>')
+            out.append(f'<text x="{x(tick):.1f}" y="{high + 16}" text-anchor="middle" fill="#555">{_tick(tick)}</text>')
         for i, m in enumerate(order):
             for column, dy, fill in (("gain", -3.5, None), ("gain_tokens", 3.5, "white")):
                 out += _dot(rows[m][column], x, top + line * (i + 0.5) + dy, fill, m in CONTROLS)
@@ -223,6 +223,10 @@ def picture(worlds: Mapping[str, Mapping[str, Mapping[str, Interval]]]) -> str:
     legend = "filled: equal rollouts; hollow: equal tokens; blue above, red below, grey around uniform; black: controls"
     out.append(f'<text x="{middle}" y="{high + 42}" text-anchor="middle" fill="#555">{legend}</text></svg>')
     return "\n".join(out) + "\n"
+
+
+def _tick(v: float) -> str:
+    return "0" if abs(v) < 1e-9 else f"{v:+.2g}"
 
 
 def _dot(i: Interval, x, y: float, fill: str | None, control: bool) -> list[str]:
