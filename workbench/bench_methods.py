@@ -39,7 +39,7 @@ def acting(verb: str) -> dict[str, Pipeline]:
 
 
 def _pipeline(text: str) -> Pipeline:
-    return Pipeline.parse("grpo" if text == "uniform" else f"grpo, {text}")
+    return Pipeline.parse(f"grpo, {text}")
 
 
 def bench_methods(case: str | None) -> Iterator[Figure]:
