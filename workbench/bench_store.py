@@ -1,8 +1,13 @@
 """What recording costs and what asking costs: the figures of `workbench bench store`.
 
-Cases: tiny (a step of the demo), wide (512 rollouts x 512 tokens with token columns), long (2,000 steps of 512 rollouts,
-then questions to the million), kill (a writer killed at 200 points). Peers write the same rows in the same run; those
-that are not installed are named and left out.
+Cases: tiny (a step of the demo), wide (512 rollouts x 512 tokens with token columns), long (10,000 steps of 512 rollouts,
+then questions to the five million, in `bench_store_long`), kill (a writer killed at 200 points). Peers write the same
+rows in the same run; those that are not installed are named and left out.
+
+Ours is the whole of recording: the ledger's check, building the tables, writing, fsync, rename. Three peers are plain
+Parquet: "same rows" is every table of the step written as a file of its own from ready-made Arrow tables, with and
+without fsync; "completions log" is one file of the rollouts' text, rewards and token columns, as trainers keep it,
+without plan, fates, ledger and beliefs.
 """
 
 from __future__ import annotations
@@ -11,7 +16,6 @@ import importlib.util
 import json
 import os
 import random
-import resource
 import select
 import signal
 import subprocess
@@ -28,27 +32,28 @@ import pyarrow.parquet as pq
 
 from workbench.pipeline import fates
 from workbench.store import Store, Writer
+from workbench.store.contents import contents
 from workbench.types import Advantage, Plan, Pool, Ragged, Rollouts, Step
 
 if TYPE_CHECKING:
     from workbench.bench import Figure
 
-STEPS, GROUPS, GROUP = 2000, 64, 8
-"""Of the long case: about a million rollouts."""
-
 KILLS = 200
-QUESTIONS = {
-    "history_of_prompt": ("outcomes_of_prompt", {"prompt": "p00007"}),
-    "zero_advantage_by_step": ("zero_advantage_by_step", {}),
-    "top_50_by_variance": ("most_varied", {"limit": 50}),
-    "ledger_by_prompt": ("ledger_by_prompt", {}),
-    "reward_by_step": ("reward_by_step", {}),
+
+PEERS = {
+    "plain Parquet, same rows": False,
+    "plain Parquet, same rows, fsynced": True,
+    "plain Parquet, completions log": False,
+    "plain Parquet, completions log, fsynced": True,
 }
+"""Whether the files are made durable, as ours are."""
 
 
 def bench_store(case: str | None) -> Iterator[Figure]:
     """Recording and asking, by case; see the module."""
-    cases: dict[str, Callable[[], Iterator[Figure]]] = {"tiny": _tiny, "wide": _wide, "long": _long, "kill": _kill}
+    from workbench.bench_store_long import long_run
+
+    cases: dict[str, Callable[[], Iterator[Figure]]] = {"tiny": _tiny, "wide": _wide, "long": long_run, "kill": _kill}
     if case is not None and case not in cases:
         raise ValueError(f"no case {case!r}; there are {', '.join(cases)}")
     for name, figures in cases.items():
@@ -90,7 +95,8 @@ def make_step(number: int, pool: Pool, rng: np.random.Generator, groups: int, n:
     return Step(number, chosen, plan, rows, advantage, *fates(rows, advantage), {"loss": 0.1}, seconds)
 
 
-def _beliefs(pool: Pool, rng: np.random.Generator) -> dict[str, dict[str, np.ndarray]]:
+def make_beliefs(pool: Pool, rng: np.random.Generator) -> dict[str, dict[str, np.ndarray]]:
+    """Beliefs of one method, all of which moved."""
     mean = rng.random(len(pool))
     return {"mopps": {"mean": mean, "low": mean, "high": mean}}
 
@@ -104,41 +110,65 @@ def _wide() -> Iterator[Figure]:
 
 
 def _recording(case: str, *, groups: int, n: int, tokens: int, steps: int) -> Iterator[Figure]:
-    """Hand-over, durable commit, and rows per second against plain Parquet."""
+    """Hand-over, durable commit, and cost per row beside plain Parquet and other stores."""
     from workbench.bench import Figure
 
     pool, rng = make_pool(1000), np.random.default_rng(0)
     made = [make_step(s, pool, rng, groups, n, tokens) for s in range(1, steps + 1)]
-    beliefs = [_beliefs(pool, rng) for _ in made]
-    handed, durable, plain = [], [], []
+    beliefs = [make_beliefs(pool, rng) for _ in made]
+    handed, durable = [], []
+    taken: dict[str, list[float]] = {peer: [] for peer in PEERS}
     note = f"{groups * n} rollouts x {tokens} tokens, beliefs of {len(pool)} prompts, median of {steps} steps"
     with tempfile.TemporaryDirectory() as where:
-        with Writer(where, {}, pool, compacting=False) as writer:
+        with Writer(where, {}, pool, run="a", compacting=False) as writer:
             for step, believed in zip(made, beliefs, strict=True):
                 began = time.perf_counter()
                 writer.append(step, believed)
                 handed.append(time.perf_counter() - began)
                 writer.flush()
                 durable.append(time.perf_counter() - began)
-                plain.append(_plain_parquet(Path(where), step, pool))
+                commit = max(p for p in Path(where).glob("commits/a/r0/*") if p.name.isdigit())
+                for peer, seconds in _plain_parquet(Path(where), _tables(commit), completions_log(step, pool)):
+                    taken[peer].append(seconds)
         size = sum(p.stat().st_size for p in Path(where).rglob("*") if p.is_file()) / (steps * groups * n)
-    ours, peer = float(np.median(durable)), float(np.median(plain))
+    ours, per_row = float(np.median(durable)), 1e6 / (groups * n)
     yield Figure(case, "hand_over", 1000 * float(np.median(handed)), "ms", note=note)
     yield Figure(case, "durable_commit", 1000 * ours, "ms", note=note)
-    yield Figure(case, "cost_per_row", 1e6 * ours / (groups * n), "us", "plain Parquet, fsynced", ours / peer, note)
-    yield Figure(case, "bytes_per_rollout", size, "B", note=note)
+    yield Figure(case, "share_of_a_5_s_step", 100 * ours / 5, "%", note=f"{note}; all of it, most in the background")
+    for peer, seconds in taken.items():
+        yield Figure(case, "cost_per_row", ours * per_row, "us", peer, ours / float(np.median(seconds)), note)
+    yield Figure(case, "bytes_per_rollout", size, "B", note=f"{note}, before compaction")
     for name, record in (("trackio", _trackio), ("mlflow", _mlflow)):
         if importlib.util.find_spec(name) is None:
             print(f"{case}: {name} is not installed and was left out")
         else:
-            taken = record(made[0])
-            yield Figure(case, "cost_per_row", 1e6 * ours / (groups * n), "us", name, ours / taken, note)
+            yield Figure(case, "cost_per_row", ours * per_row, "us", name, ours / record(made[0]), note)
 
 
-def _plain_parquet(where: Path, step: Step, pool: Pool) -> float:
-    """Seconds to write the rollouts of a step as one durable Parquet file, as trainers log completions."""
+def _tables(commit: Path) -> dict[str, pa.Table]:
+    """The tables of a commit, as Arrow."""
+    found = contents([commit])
+    return found.rows | {t: pq.read_table(paths) for t, paths in found.files.items()}
+
+
+def _plain_parquet(where: Path, tables: dict[str, pa.Table], log: pa.Table) -> Iterator[tuple[str, float]]:
+    """(peer, seconds) to write the rows of a step as plain Parquet files."""
+    for (peer, durably), rows in zip(PEERS.items(), (tables, tables, {"log": log}, {"log": log}), strict=True):
+        paths = [where / f"{name}.parquet" for name in rows]
+        began = time.perf_counter()
+        for path in paths:
+            pq.write_table(rows[path.stem], path)
+        for path in paths if durably else ():
+            with path.open("rb") as file:
+                os.fsync(file.fileno())
+        yield peer, time.perf_counter() - began
+        for path in paths:
+            path.unlink()
+
+
+def completions_log(step: Step, pool: Pool) -> pa.Table:
+    """What trainers keep of a step: one row a rollout with text, rewards, advantage and token columns."""
     r = step.rollouts
-    began = time.perf_counter()
     columns = {
         "step": r.step, "id": r.id, "prompt": pool.text[r.prompt], "text": r.text, "reward": r.reward,
         "advantage": step.advantage.value, "length": r.length,
@@ -148,13 +178,7 @@ def _plain_parquet(where: Path, step: Step, pool: Pool) -> float:
         ragged = getattr(r, name)
         if ragged is not None:
             columns[name] = pa.ListArray.from_arrays(pa.array(ragged.offsets, pa.int32()), pa.array(ragged.values))
-    path = where / f"plain-{step.step}.parquet"
-    pq.write_table(pa.table(columns), path, compression="zstd")
-    with path.open("rb") as file:
-        os.fsync(file.fileno())
-    taken = time.perf_counter() - began
-    path.unlink()
-    return taken
+    return pa.table(columns)
 
 
 def _trackio(step: Step) -> float:
@@ -193,58 +217,12 @@ def _rows(step: Step) -> dict[str, list]:
     return {"id": r.id.tolist(), "text": r.text.tolist(), "reward": r.reward.tolist(), **wide}
 
 
-def _long() -> Iterator[Figure]:
-    """Cost per step over a long run, then questions to it, in a fresh process."""
-    from workbench.bench import Figure
-
-    pool, rng = make_pool(1000), np.random.default_rng(0)
-    durable = []
-    note = f"{STEPS} steps of {GROUPS * GROUP} rollouts without token columns"
-    with tempfile.TemporaryDirectory() as where:
-        with Writer(where, {}, pool, run="long") as writer:
-            for number in range(1, STEPS + 1):
-                step, believed = make_step(number, pool, rng, GROUPS, GROUP, 0), _beliefs(pool, rng)
-                began = time.perf_counter()
-                writer.append(step, believed)
-                writer.flush()
-                durable.append(time.perf_counter() - began)
-                if number % 50 == 0:
-                    print(f"long {number}/{STEPS} steps", end="\r", file=sys.stderr, flush=True)
-        first, last = float(np.median(durable[50:250])), float(np.median(durable[-200:]))
-        yield Figure("long", "durable_commit_at_the_end", 1000 * last, "ms", "steps 50 to 250", last / first, note)
-        yield Figure("long", "slowest_commit", 1000 * max(durable), "ms", note=f"{note}; the compactor runs beside it")
-        command = [sys.executable, "-m", "workbench.bench_store", "ask", where]
-        answered = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout)
-    note = f"{answered.pop('rollouts'):,.0f} rollouts, beliefs recorded; fresh reader, median of 5"
-    yield Figure("long", "reader_peak_memory", answered.pop("peak"), "MiB", note=note)
-    for name, seconds in answered.items():
-        yield Figure("long", name, 1000 * seconds, "ms", note=note)
-
-
-def _ask(folder: str) -> None:
-    """Open a store, ask, and print seconds by question and the peak memory as JSON."""
-    taken: dict[str, float] = {}
-    began = time.perf_counter()
-    with Store.open(folder) as store:
-        taken["open"] = time.perf_counter() - began
-        taken["rollouts"] = store.sql("SELECT count(*) AS n FROM rollouts")["n"][0].as_py()
-        for name, (question, params) in QUESTIONS.items():
-            times = []
-            for _ in range(5):
-                began = time.perf_counter()
-                store.ask(question, **params)
-                times.append(time.perf_counter() - began)
-            taken[name] = float(np.median(times))
-    taken["peak"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    print(json.dumps(taken))
-
-
 def _kill() -> Iterator[Figure]:
     """Steps that were reported as durable and are not there after kill -9; there must be none."""
     from workbench.bench import Figure
 
     with tempfile.TemporaryDirectory() as where:
-        command = [sys.executable, "-m", "workbench.bench_store", "kill", where, str(KILLS)]
+        command = [sys.executable, "-m", "workbench.bench_store", where, str(KILLS)]
         told = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout)
         lost = torn = 0
         for point, acknowledged in enumerate(told):
@@ -273,16 +251,20 @@ def _killed(folder: Path, points: int) -> None:
         reading, writing = os.pipe()
         child = os.fork()
         if not child:
+            os.close(reading)
             compaction.FEWEST = compaction.MOST = 3 if point % 2 else 1000
             draws = np.random.default_rng(point)
             with Writer(where, {}, pool, run="a") as writer:
                 for number in range(1, 10_000):
-                    writer.append(make_step(number, pool, draws, 4, 4, 8), _beliefs(pool, draws))
+                    writer.append(make_step(number, pool, draws, 4, 4, 8), make_beliefs(pool, draws))
                     os.write(writing, f"{writer.committed}\n".encode())
         os.close(writing)
         text, after = b"", rng.randrange(12)
         while text.count(b"\n") < after and select.select([reading], [], [], 60)[0]:
-            text += os.read(reading, 4096)
+            got = os.read(reading, 4096)
+            if not got:
+                raise RuntimeError(f"the writer of point {point} ended by itself")
+            text += got
         time.sleep(rng.uniform(0, 0.08))
         os.kill(child, signal.SIGKILL)
         while got := os.read(reading, 4096):
@@ -295,7 +277,4 @@ def _killed(folder: Path, points: int) -> None:
 
 
 if __name__ == "__main__":
-    if sys.argv[1] == "ask":
-        _ask(sys.argv[2])
-    else:
-        _killed(Path(sys.argv[2]), int(sys.argv[3]))
+    _killed(Path(sys.argv[1]), int(sys.argv[2]))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from workbench import bench_store
+from workbench import bench_store, bench_store_long
 
 
 def figures(case):
@@ -13,18 +13,20 @@ def figures(case):
 
 def test_recording_is_measured_against_plain_parquet():
     found = figures("tiny")
-    assert set(found) == {"hand_over", "durable_commit", "cost_per_row", "bytes_per_rollout"}
+    assert set(found) == {"hand_over", "durable_commit", "share_of_a_5_s_step", "cost_per_row", "bytes_per_rollout"}
     assert found["cost_per_row"].peer and found["cost_per_row"].ratio > 0
     assert 0 < found["hand_over"].value <= found["durable_commit"].value
 
 
 def test_a_long_run_is_asked_in_a_fresh_process(monkeypatch):
-    monkeypatch.setattr(bench_store, "STEPS", 60)
-    monkeypatch.setattr(bench_store, "GROUPS", 4)
-    monkeypatch.setattr(bench_store, "GROUP", 2)
+    monkeypatch.setattr(bench_store_long, "STEPS", 160)
+    monkeypatch.setattr(bench_store_long, "GROUPS", 4)
+    monkeypatch.setattr(bench_store_long, "GROUP", 2)
     found = figures("long")
-    assert set(bench_store.QUESTIONS) < set(found)
-    assert found["reader_peak_memory"].note.startswith("480 rollouts")
+    assert set(bench_store_long.QUESTIONS) < set(found)
+    assert {"durable_commit_at_step_100", "mean_commit_of_last_decile", "cpu_per_step_of_last_decile"} < set(found)
+    assert found["cpu_per_step_of_last_decile"].value > 0 and found["refresh_after_a_step"].value > 0
+    assert found["reader_peak_memory"].note.startswith("1,280 rollouts")
 
 
 def test_kills_are_counted(monkeypatch):
