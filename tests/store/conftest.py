@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from lake_fixtures import server, url  # noqa: F401
 from made_steps import made_beliefs, made_evaluation, made_pool, made_step
 
 from workbench.store import Store, Writer

@@ -60,6 +60,7 @@ class LakeStore(Store):
         with told(self.lake):
             news = self._news()
         if news is not None:
+            self._latest = None
             try:
                 self._take(*news)
             except duckdb.Error as error:
