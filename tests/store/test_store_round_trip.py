@@ -42,6 +42,18 @@ def test_steps_come_back_exactly_after_compaction(tmp_path):
             same(one, two)
 
 
+def test_extra_columns_come_back_also_ragged_ones(tmp_path):
+    pool, rng = made_pool(8), np.random.default_rng(3)
+    step = made_step(1, pool, rng)
+    teacher = Ragged(-rng.random(int(step.rollouts.length.sum())).astype(np.float32), step.rollouts.tokens.offsets)
+    extra = {"teacher_logp": teacher, "hidden": rng.random((len(step.rollouts), 3)).astype(np.float32)}
+    step = replace(step, rollouts=step.rollouts.with_(extra=extra), events=())
+    with Writer(tmp_path, {}, pool) as writer:
+        writer.append(step)
+    with Store.open(tmp_path) as store:
+        same(step, next(iter(store.steps())))
+
+
 def test_pools_come_back_exactly(recorded, store):
     train, evaluation = store.pool(recorded.run)
     same(recorded.pool, train)

@@ -88,9 +88,28 @@ def _plain(value):
     return value if value is None or isinstance(value, (str, int, bool)) else str(value)
 
 
+OFFSETS = "[offsets]"
+"""Ending of the second array of a ragged column."""
+
+
 def array_rows(scope: str, named: Mapping[str, object]) -> list[dict]:
-    """Rows of `arrays`, exact in value, dtype and shape."""
-    return [_array_row(scope, str(name), np.asarray(value)) for name, value in named.items()]
+    """Rows of `arrays`, exact in value, dtype and shape; a ragged column is two, its values and `name[offsets]`."""
+    flat: dict[str, object] = {}
+    for name, value in named.items():
+        if isinstance(value, Ragged):
+            flat |= {str(name): value.values, f"{name}{OFFSETS}": value.offsets}
+        else:
+            flat[str(name)] = value
+    return [_array_row(scope, name, np.asarray(value)) for name, value in flat.items()]
+
+
+def columns_of(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray | Ragged]:
+    """Arrays by name, with ragged columns put together again."""
+    return {
+        name: Ragged(value, arrays[name + OFFSETS]) if name + OFFSETS in arrays else value
+        for name, value in arrays.items()
+        if not name.endswith(OFFSETS)
+    }
 
 
 def _array_row(scope: str, name: str, value: np.ndarray) -> dict:

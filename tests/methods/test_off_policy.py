@@ -1,0 +1,161 @@
+"""Laws of the objectives that look beyond the present policy: stale samplers, teachers, entropy's history."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from contract.scripted import ScriptedWorld
+from hypothesis import given
+from hypothesis import strategies as st
+
+from workbench.methods import async_staleness, brts, epo, rlad
+from workbench.methods.async_staleness import AsyncStaleness
+from workbench.methods.brts import Brts
+from workbench.methods.epo import Epo
+from workbench.methods.grpo import Grpo
+from workbench.methods.rlad import Rlad
+from workbench.numerics.surrogate import policy_loss
+from workbench.pipeline import Pipeline, run
+from workbench.types import Batch, Budget
+
+rng = np.random.default_rng(0)
+LOGP, OLD, SEEN, TEACHER = (-rng.random((4, 6)) * 3 for _ in range(4))
+A, MASK = rng.standard_normal((4, 6)), (rng.random((4, 6)) < 0.8).astype(float)
+
+
+def batch(logp: torch.Tensor, **extra: np.ndarray) -> Batch:
+    column = [torch.tensor(c) for c in (SEEN, OLD, A, MASK)]
+    more = {name: torch.as_tensor(value) for name, value in extra.items()}
+    return Batch(logp, *column, torch.tensor(-LOGP), torch.arange(4), more)
+
+
+def token_mean(term: torch.Tensor) -> torch.Tensor:
+    return (term * torch.tensor(MASK)).sum() / MASK.sum()
+
+
+@pytest.mark.parametrize("level", ["token", "sequence"])
+@pytest.mark.parametrize("action", ["mask", "clamp"])
+def test_the_decoupled_loss_in_torch_is_its_numpy_twin(level: str, action: str) -> None:
+    settings = {"level": level, "action": action, "upper": 1.5, "lower": 0.5}
+    logp = torch.tensor(LOGP, requires_grad=True)
+    made = AsyncStaleness(**settings).loss((), batch(logp))
+    twin = async_staleness.decoupled_loss(LOGP, OLD, SEEN, A, MASK, **settings)
+    assert token_mean(made.term).item() == pytest.approx(twin.loss)
+    assert np.allclose(made.term.detach().numpy() * MASK, twin.token_loss)
+
+
+def test_fresh_rollouts_make_the_decoupled_loss_plain_ppo() -> None:
+    twin = async_staleness.decoupled_loss(LOGP, OLD, OLD, A, MASK)
+    plain = policy_loss(LOGP, OLD, A, MASK, "ppo", agg="token_mean")
+    assert twin.loss == pytest.approx(plain.loss)
+
+
+@given(st.integers(0, 6), st.integers(0, 9), st.integers(1, 8), st.integers(0, 99), st.integers(0, 20))
+def test_capacity_is_the_rule_of_the_nth_sample(
+    eta: int, version: int, batch_: int, accepted: int, running: int
+) -> None:
+    room = async_staleness.capacity(eta, version, batch_, accepted, running, 10**6).capacity
+    for extra in range(1, 30):  # the N-th submitted sample may start while floor((N - 1) / batch) <= version + eta
+        n = accepted + running + extra
+        assert ((n - 1) // batch_ <= version + eta) == (extra <= room)
+
+
+@given(st.lists(st.integers(0, 9), min_size=1, max_size=6), st.integers(0, 40))
+def test_replicas_add_up(requests: list[int], total: int) -> None:
+    made = async_staleness.groups_per_version(total, requests).groups
+    assert made.sum() == (total if sum(requests) else 0)
+
+
+def test_too_old_rollouts_are_not_admitted_and_stay_in_the_record() -> None:
+    class Mixed(ScriptedWorld):
+        def sample(self, plan, branch=None, prune=None):
+            rows = super().sample(plan, branch, prune)
+            return rows.with_(version=np.where(np.arange(len(rows)) % 3 == 0, 0, 7))
+
+    world = Mixed(12, offers=frozenset({"behaviour"}), null=0.0)
+    _, step = next(run(Pipeline(Grpo(), AsyncStaleness(eta=4)), world, Budget(prompts=3, rollouts=12), steps=1))
+    old = step.rollouts.version == 0
+    assert set(step.fate_reason[old]) == {"not_admitted"}
+    assert not step.advantage.keep[old].any()
+    assert step.advantage.keep[~old].all()
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.5, 1.0])
+@pytest.mark.parametrize("delta", [None, 3.0])
+def test_rlad_in_torch_is_its_numpy_twin_with_its_gradient(alpha: float, delta: float | None) -> None:
+    logp = torch.tensor(LOGP, requires_grad=True)
+    made = Rlad(alpha=alpha, delta=delta).loss((), batch(logp, teacher_logp=TEACHER))
+    twin = rlad.trrd_loss(LOGP, OLD, TEACHER, A, MASK, alpha, delta=delta)
+    loss = token_mean(made.term)
+    loss.backward()
+    assert loss.item() == pytest.approx(twin.loss)
+    assert np.allclose(logp.grad.numpy(), -twin.coef / MASK.sum())
+
+
+def test_rlad_with_alpha_one_or_the_student_as_teacher_is_grpo() -> None:
+    plain = policy_loss(LOGP, OLD, A, MASK, "ppo", agg="token_mean").loss
+    assert rlad.trrd_loss(LOGP, OLD, TEACHER, A, MASK, 1.0).loss == pytest.approx(plain)
+    assert rlad.trrd_loss(LOGP, OLD, OLD, A, MASK, 0.5).loss == pytest.approx(plain)
+
+
+def test_methods_with_a_teacher_name_the_column_they_miss() -> None:
+    logp = torch.tensor(LOGP)
+    with pytest.raises(ValueError, match="teacher_logp"):
+        Rlad().loss((), batch(logp))
+    with pytest.raises(ValueError, match="student_topk_logp, teacher_topk_logp"):
+        Brts().penalty((), batch(logp))
+
+
+@pytest.mark.parametrize("weight", ["student_p", "teacher_p", "none", "teacher_topk", "reverse_kl"])
+def test_brts_in_torch_is_its_numpy_twin_with_its_gradient(weight: str) -> None:
+    s = torch.tensor(-rng.random((4, 6, 3)) * 3, requires_grad=True)
+    t = -rng.random((4, 6, 3)) * 3
+    made = Brts(weight=weight).penalty((), batch(torch.tensor(LOGP), student_topk_logp=s, teacher_topk_logp=t))
+    loss = token_mean(made.term)
+    loss.backward()
+    twin = brts.aux_loss(s.detach().numpy().reshape(-1, 3), t.reshape(-1, 3), MASK.ravel(), 0.05, weight)
+    assert loss.item() == pytest.approx(twin.loss)
+    assert np.allclose(s.grad.numpy().reshape(-1, 3), twin.grad)
+
+
+def test_the_authors_auxiliary_loss_lowers_every_likelihood_and_forward_kl_does_not() -> None:
+    s, t = np.array([[-0.5, -1.5]]), np.array([[-1.5, -0.5]])
+    assert (brts.aux_loss(s, t, [1], weight="student_p").grad > 0).all()
+    # against the normalisation of the policy, forward KL raises what the teacher prefers
+    assert brts.aux_loss(s, t, [1], weight="teacher_topk").grad[0, 1] < brts.aux_loss(s, t, [1]).grad[0, 0] < 0
+
+
+@pytest.mark.parametrize("mode", ["paper", "code"])
+def test_epo_in_torch_is_its_numpy_twin(mode: str) -> None:
+    method, state = Epo(mode=mode, low=0.5, high=1.2), epo.History(3.0, 2, 10)
+    b = batch(torch.tensor(LOGP))
+    entropy = b.entropy.numpy()
+    reference = np.full(entropy.shape, 1.5)
+    outside = (
+        epo.smoothing_hinge(entropy, reference, 0.5, 1.2).penalty
+        if mode == "paper"
+        else epo.smoothing_penalty(entropy, reference, 0.5, 1.2, 0.1)
+    )
+    twin = epo.epo_loss(0.0, entropy, outside, MASK, weight=epo.phase_weight(10, 150))
+    assert float(token_mean(method.penalty(state, b).term)) == pytest.approx(twin.loss)
+
+
+def test_the_authors_penalty_has_no_gradient_and_the_hinge_has() -> None:
+    state = epo.History(1.0, 1, 0)
+    grads = {}
+    for mode in ("paper", "code"):
+        h = torch.full((1, 2), 5.0, requires_grad=True)
+        one = torch.ones(1, 2)
+        made = Epo(mode=mode, c_entropy=1.0).penalty(state, Batch(one, one, one, one, one, h, torch.zeros(1)))
+        made.term.sum().backward()
+        grads[mode] = h.grad[0, 0].item()
+    assert grads == {"paper": 0.0, "code": -1.0}  # the hinge's slope of 1 undoes the bonus; the constant does not
+
+
+def test_epo_remembers_the_mean_entropy_of_every_batch() -> None:
+    world = ScriptedWorld(12, null=0.0)
+    states = list(run(Pipeline(Grpo(), Epo()), world, Budget(prompts=3, rollouts=12), steps=3))
+    assert [s["epo"].n for s, _ in states] == [1, 2, 3]
+    means = [step.rollouts.entropy.values.mean() for _, step in states]
+    assert states[-1][0]["epo"].total == pytest.approx(sum(means))
