@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from workbench.worlds.engines.draws import streams, uniform
-from workbench.worlds.engines.graph import BUCKETS, GraphEngine, _admit, _cuts, bucket, uniform_on
+from workbench.worlds.engines.graph import BUCKETS, Board, GraphEngine, _admit, _cuts, bucket, uniform_on
 from workbench.worlds.engines.llama import reference, supported
 from workbench.worlds.engines.transformers import TransformersEngine
 
@@ -124,10 +124,12 @@ def test_kernels_compute_what_the_reference_computes(dtype):
     torch.manual_seed(0)
     at = {"device": "cuda", "dtype": dtype}
     tolerance = 1e-4 if dtype == torch.float32 else 3e-2
-    x, w = torch.randn(5, 160, **at), torch.randn(160, **at)
-    torch.testing.assert_close(kernels.norm(x, w, 1e-6), reference.norm(x, w, 1e-6), rtol=tolerance, atol=tolerance)
-    x = torch.randn(5, 2200, **at)
-    torch.testing.assert_close(kernels.gated(x), reference.gated(x), rtol=tolerance, atol=tolerance)
+    for rows in (1, 37, 300):
+        x, gain, weight = torch.randn(rows, 160, **at), torch.randn(160, **at), torch.randn(200, 160, **at) / 13
+        for gated in (False, True):
+            expected = reference.project(x, gain, weight, 1e-6, gated)
+            made = kernels.project(x, gain, weight, 1e-6, gated)
+            torch.testing.assert_close(made, expected, rtol=tolerance, atol=tolerance)
     for heads, groups, depth in ((9, 3, 64), (5, 5, 32)):
         keys, values = torch.randn(2, 7, groups, 192, depth, **at)
         qkv = torch.randn(4, (heads + 2 * groups) * depth, **at)
@@ -160,13 +162,49 @@ def test_tokens_are_chosen_on_the_gpu_as_in_torch(greedy):
 
 
 @pytest.mark.gpu
+def test_drawn_tokens_are_noted_on_the_gpu_as_in_torch():
+    from types import SimpleNamespace
+
+    from workbench.worlds.engines import kernels
+
+    net = SimpleNamespace(device=torch.device("cuda"), hidden=8, dtype=torch.float32, vocabulary=50)
+    for trial, threshold in enumerate((0.5, torch.inf, 0.9)):
+        random = torch.Generator().manual_seed(trial)
+        made, boards = [], []
+        for ops in (kernels, reference):
+            random.manual_seed(trial)
+            board = Board(net, 200)
+            board.active.copy_(torch.rand(200, generator=random) < 0.8)
+            board.began.copy_(torch.rand(200, generator=random) < 0.5)
+            board.left.copy_(torch.randint(1, 4, (200,), generator=random))
+            board.position.copy_(torch.randint(0, 50, (200,), generator=random))
+            board.stop[3:9], board.marker[20:25] = True, True
+            for column, value in ((board.t, trial), (board.threshold, threshold), (board.feed_last, trial == 1)):
+                column.fill_(value)
+            drawn = (torch.randint(0, 50, (150,), generator=random), *torch.rand(2, 150, generator=random))
+            made.append(ops.note(board, 150, *(c.cuda() for c in drawn)))
+            boards.append(board)
+        assert torch.equal(*made)
+        for column in ("active", "began", "left", "position", "token", "logp", "entropy"):
+            assert torch.equal(*(getattr(board, column) for board in boards)), column
+
+
+@pytest.mark.gpu
 @pytest.mark.parametrize("rules", RULES, ids=str)
 def test_graphs_draw_what_the_plain_sampler_draws_in_float32(rules):
+    from workbench import models
+
     torch.backends.cuda.matmul.allow_tf32 = False
-    model = toy_model().cuda()
+    model = models.load("tiny")[0].cuda()
     plain = TransformersEngine(model).generate(PREFIXES, N, LIMIT, KEYS, **rules)
     for rows in (256, 4):
         made = GraphEngine(model, torch.float32, max_rows=rows).generate(PREFIXES, N, LIMIT, KEYS, **rules)
         assert made.tokens.values.tolist() == plain.tokens.values.tolist()
         assert np.abs(made.logp.values - plain.logp.values).max() < 1e-4
         assert np.abs(made.entropy.values - plain.entropy.values).max() < 1e-4
+
+
+@pytest.mark.gpu
+def test_heads_that_the_kernels_are_not_made_for_are_refused():
+    with pytest.raises(ValueError, match="numbers, not 8"):
+        GraphEngine(toy_model().cuda())

@@ -68,7 +68,38 @@ def test_models_of_another_kind_are_refused():
 
 
 @pytest.mark.gpu
-def test_compiled_streams_on_the_gpu_agree_with_the_plain_policy():
-    plain = Policy(toy_model().cuda())
-    made = StreamPolicy(toy_model().cuda(), budget=64, precision="bfloat16")
+@pytest.mark.parametrize("temperature", [1.0, 0.7])
+def test_measured_tokens_and_their_gradients_are_those_of_token_statistics(temperature):
+    from workbench.worlds.engines.forward import token_statistics
+    from workbench.worlds.engines.kernels import Measured
+
+    torch.manual_seed(0)
+    logits, target = 2 * torch.randn(300, 5000, device="cuda"), torch.randint(0, 5000, (300,), device="cuda")
+    weight = torch.randn(2, 300, device="cuda")
+    slopes, made = [], []
+    for measure in (lambda z: Measured.apply(z, target, temperature),
+                    lambda z: token_statistics(z, torch.arange(300, device="cuda"), target, temperature)):  # fmt: skip
+        z = logits.clone().requires_grad_()
+        made.append(measure(z * 1.0))  # a product in between: the gradient may take the place of its input
+        (weight[0] * made[-1][0] + weight[1] * made[-1][1]).sum().backward()
+        slopes.append(z.grad)
+    torch.testing.assert_close(made[0], made[1], rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(slopes[0], slopes[1], rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("compile", [False, True])
+def test_streams_on_the_gpu_learn_what_the_plain_policy_does(compile):
+    from workbench import models
+
+    def policies():
+        yield Policy(models.load("tiny")[0].cuda())
+        yield StreamPolicy(models.load("tiny")[0].cuda(), budget=64, precision="bfloat16", compile=compile)
+
+    plain, made = policies()
     assert made.logp(LINES).values == pytest.approx(plain.logp(LINES).values, abs=0.1)
+    expected, done = (
+        p.update(LINES, advantage(), lambda b: Loss(-b.advantage * b.logp, reduction="seq_mean")) for p in (plain, made)
+    )
+    assert done["loss"] == pytest.approx(expected["loss"], abs=0.05)
+    assert done["grad_norm"] == pytest.approx(expected["grad_norm"], rel=0.05)

@@ -8,7 +8,6 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Mapping
-from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -19,10 +18,14 @@ import torch
 from workbench import models
 from workbench.stages import Branch, LossFn, Prune
 from workbench.types import Advantage, Plan, Pool, Ragged, Rollouts, Text
+from workbench.worlds import adapters
 from workbench.worlds.engines import Segments
 from workbench.worlds.engines.attention import use_grouped
+from workbench.worlds.engines.choice import pick
 from workbench.worlds.engines.draws import streams
-from workbench.worlds.engines.transformers import ROWS, TransformersEngine
+from workbench.worlds.engines.llama import supported
+from workbench.worlds.engines.transformers import ROWS
+from workbench.worlds.packing import StreamPolicy
 from workbench.worlds.policy import Lines, Policy
 
 if TYPE_CHECKING:
@@ -65,7 +68,9 @@ class LiveWorld:
     over 50 million parameters where the processor computes in bfloat16, and the trained weights themselves elsewhere.
     precision: of the passes of the update; weights, gradients and optimiser are float32; "auto" is bfloat16 autocast
     under the same conditions. max_tokens: limit of an answer, None is the task's.
-    samples: rollouts per evaluation prompt. budget: padded tokens per micro-batch. threads: of torch, None leaves them.
+    samples: rollouts per evaluation prompt. budget: padded tokens per micro-batch; None is 1,024, and 32,768 on a GPU,
+    where Llamas are trained in streams (`packing`). threads: of torch, None leaves them. engine: "transformers",
+    "graph", or "auto", the faster one by a short measurement where there is a GPU.
     """
 
     offers = frozenset({"behaviour", "proximal", "current", "token_entropy", "tokens"})
@@ -82,9 +87,10 @@ class LiveWorld:
         precision: str = "auto",
         max_tokens: int | None = None,
         samples: int = 4,
-        budget: int = 1024,
+        budget: int | None = None,
         device: str | None = None,
         threads: int | None = None,
+        engine: str = "auto",
     ) -> None:
         if threads is not None:
             torch.set_num_threads(threads)
@@ -97,15 +103,21 @@ class LiveWorld:
         trained = trained.to(device, torch.float32).eval()  # eval: no dropout, so trainer and sampler agree
         use_grouped(trained)
         self.parameters = trained.num_parameters()
-        self.policy = Policy(
+        more = dict(update or {})
+        if rank := more.pop("lora", 0):
+            adapters.add(trained, int(rank), seed=seed)  # type: ignore[call-overload]
+        precision = precision if precision != "auto" else _fast_dtype(self.parameters, device)
+        streamed = trained.device.type == "cuda" and precision == "bfloat16" and not supported(trained)
+        self.policy = (StreamPolicy if streamed else Policy)(
             trained,
             lr=lr if lr is not None else (1e-5 if self.parameters > LARGE else 1e-4),
-            budget=budget,
-            precision=precision if precision != "auto" else _fast_dtype(self.parameters, device),
+            budget=budget or (32_768 if streamed else 1024),
+            precision=precision,
             temperature=temperature,
+            **more,  # type: ignore[arg-type]
         )
         self.sampling = sampling if sampling != "auto" else _fast_dtype(self.parameters, device)
-        self.engine = _engine(trained, self.sampling)
+        self.engine, self.engine_why = pick(trained, self.sampling, engine)
         self.stop_ids = frozenset(task.stop_ids(self.tokenizer))
         self._prefix: dict[tuple[str, Text | None], list[int]] = {}
         self._start: dict[str, Text] = {}
@@ -281,6 +293,7 @@ class LiveWorld:
             "device": str(self.policy.model.device),
             "threads": torch.get_num_threads(),
             "engine": type(self.engine).__name__,
+            "engine_why": self.engine_why,
             "lr": self.policy.lr,
             "temperature": self.temperature,
             "max_tokens": self.max_tokens,
@@ -312,15 +325,3 @@ def _fast_dtype(parameters: int, device: str) -> str:
         return "float32"
     fast = torch.cuda.is_bf16_supported() if device.startswith("cuda") else torch.cpu._is_avx512_bf16_supported()
     return "bfloat16" if fast else "float32"
-
-
-def _engine(trained: PreTrainedModel, dtype: str) -> TransformersEngine:
-    """A sampler over the trained weights themselves, or over a copy of them in another dtype."""
-    if dtype == "float32":
-        return TransformersEngine(trained)
-    twin = deepcopy(trained).eval().requires_grad_(False)
-    for weight in twin.parameters():  # not twin.to(dtype): that would round the rotary frequencies too
-        weight.data = weight.data.to(getattr(torch, dtype))
-    engine = TransformersEngine(twin, copy_of=trained)
-    engine.sync()
-    return engine

@@ -17,6 +17,7 @@ import torch
 import torch.nn.functional as F
 from transformers import PreTrainedModel
 
+from workbench.worlds import adapters
 from workbench.worlds.engines.forward import token_statistics
 from workbench.worlds.engines.llama import rotate, supported
 from workbench.worlds.policy import Lines, Policy
@@ -91,24 +92,18 @@ def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, bounds: torch.T
 def _before(x, weight, query, key, value, cos, sin, eps: float, depth: int):
     """(T, heads, d) query and (T, groups, d) key, turned, and value."""
     y = F.rms_norm(x, x.shape[-1:], weight.to(x.dtype), eps)
-    turned = [(y @ w.to(x.dtype).T).view(len(x), -1, depth) for w in (query, key)]
-    q, k = (rotate(part, cos[:, None], sin[:, None]) for part in turned)
-    return q, k, (y @ value.to(x.dtype).T).view(len(x), -1, depth)
+    together = (y @ torch.cat([query, key, value]).to(x.dtype).T).view(len(x), -1, depth)
+    q, k, v = together.split([len(w) // depth for w in (query, key, value)], 1)
+    q, k = (rotate(part, cos[:, None], sin[:, None]) for part in (q, k))
+    return q, k, v.contiguous()
 
 
 def _after(x, mixed, out, weight, gate, up, down, eps: float):
     """(T, H) the layer's output from its input and what attention mixed."""
     x = x + mixed.flatten(1) @ out.to(x.dtype).T
     y = F.rms_norm(x, x.shape[-1:], weight.to(x.dtype), eps)
-    return x + (F.silu(y @ gate.to(x.dtype).T) * (y @ up.to(x.dtype).T)) @ down.to(x.dtype).T
-
-
-def _measured(x, head, target, temperature: float):
-    """(A,) float32 log-probability of target and entropy, of hidden states x (A, H)."""
-    z = (x @ head.to(x.dtype).T).float() / temperature
-    total = z.logsumexp(-1)
-    entropy = total - ((z - total[:, None]).exp() * z).sum(-1)
-    return z.gather(1, target[:, None])[:, 0] - total, entropy
+    first, second = (y @ torch.cat([gate, up]).to(x.dtype).T).chunk(2, -1)
+    return x + (F.silu(first) * second) @ down.to(x.dtype).T
 
 
 @cache
@@ -119,13 +114,15 @@ def _compiled(function):
 class StreamPolicy(Policy):
     """A policy whose passes run over streams: for a GPU, and Llamas. Settings as `Policy`'s.
 
-    budget: tokens of a micro-batch, all of equal size (32,768 is right for 135M parameters on 80 GB). compile: the
-    layer and the head through torch.compile, once each, 10 to 30 s at the first update.
+    budget: tokens of a micro-batch, all of equal size (32,768 is right for 135M parameters on 80 GB). compile: the two
+    halves of a layer through torch.compile, once, about 15 s at the first update.
     """
 
     def __init__(self, model: PreTrainedModel, *, budget: int = 32_768, compile: bool = True, **settings) -> None:
         if why := supported(model):
             raise ValueError(f"streams cannot run {type(model).__name__}: {why}; use Policy")
+        if adapters.present(model):  # these passes read weights and would leave the adapters out
+            raise ValueError("streams cannot run LoRA adapters; use Policy")
         super().__init__(model, budget=budget, **settings)
         self.compile = compile
         self._depth = getattr(model.config, "head_dim", None) or (
@@ -174,14 +171,14 @@ class StreamPolicy(Policy):
 
     def _head(self, x: torch.Tensor, target: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         head = self.model.get_output_embeddings().weight
-        if not self.compile:
-            index = torch.arange(len(x), device=x.device)
-            return token_statistics(x @ head.to(x.dtype).T, index, target, self.temperature)
-        spare = -len(x) % HEAD
-        x, target = F.pad(x, (0, 0, 0, spare)), F.pad(target, (0, spare))
-        parts = [
-            _compiled(_measured)(some, head, ids, self.temperature)
-            for some, ids in zip(x.split(HEAD), target.split(HEAD), strict=True)
-        ]
-        logp, entropy = (torch.cat(column)[: len(x) - spare] for column in zip(*parts, strict=True))
+        parts = []
+        for some, ids in zip(x.split(HEAD), target.split(HEAD), strict=True):
+            logits = some @ head.to(x.dtype).T
+            if x.is_cuda:
+                from workbench.worlds.engines.kernels import Measured
+
+                parts.append(Measured.apply(logits, ids, self.temperature))
+            else:
+                parts.append(token_statistics(logits, torch.arange(len(ids)), ids, self.temperature))
+        logp, entropy = (torch.cat(column) for column in zip(*parts, strict=True))
         return logp, entropy

@@ -166,6 +166,8 @@ class GraphEngine:
         if device == "cuda":
             from workbench.worlds.engines import kernels
 
+            if self.net.depth not in kernels.DEPTHS:
+                raise ValueError(f"the kernels are made for heads of {kernels.DEPTHS} numbers, not {self.net.depth}")
             self.ops = kernels
         else:
             self.ops = reference
@@ -314,24 +316,9 @@ class GraphEngine:
         logits = board.hidden[:size] @ net.head.T
         draw = board.draw[:size].index_select(1, board.t)[:, 0]
         token, logp, entropy = self.ops.choose(logits, draw, board.inverse, greedy)
-        # the entropy at a checkpoint is that of the next token, so a row is held before it draws, but not twice
-        drawn = board.active[:size] & ~(board.began[:size] & (entropy > board.threshold))
-        going = drawn & ~board.stop[token]
-        board.left[:size] -= drawn.long()
-        more = going & (board.left[:size] > 0) & ~board.marker[token]
-        fed = torch.where(going & (more | board.feed_last), board.position[:size], -1)
-        board.active[:size] = more
-        board.began[:size] |= drawn
-        board.position[:size] += (fed >= 0).long()
-        for column, values in (
-            (board.token, torch.where(drawn, token, -1)),
-            (board.logp, logp),
-            (board.entropy, entropy),
-        ):
-            column[:size].index_copy_(1, board.t, values[:, None])
+        fed = self.ops.note(board, size, token, logp, entropy)
         board.t += 1
-        hidden = forward(net, self.ops, token, self.keys, self.values, board.slot[:size], fed)
-        board.hidden[:size] = torch.where(fed[:, None] >= 0, hidden, board.hidden[:size])
+        forward(net, self.ops, token, self.keys, self.values, board.slot[:size], fed, board.hidden[:size])
 
     def _graph(self, size: int, greedy: bool) -> torch.cuda.CUDAGraph:
         """The captured step for a number of places; captured with all rows idle, so that nothing moves."""

@@ -1,4 +1,4 @@
-"""The decoder's four kernels in Triton: norm, gate, attention over slots, and choosing a token.
+"""The decoder's kernels in Triton: norm with projection and gate, attention over slots, choosing and noting a token.
 
 Attention gives each (row, group) its own program, which reads that row's keys up to that row's length: no padding, no
 mask and no graph per length. It also turns query and key and writes the cache, so that a layer is eight launches.
@@ -7,6 +7,8 @@ Choosing reads the logits twice: sums of blocks of 1,024 tokens, then the one bl
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 import triton
 import triton.language as tl
@@ -14,19 +16,45 @@ import triton.language as tl
 BLOCK = 1024
 """Tokens of the vocabulary whose probabilities are summed together."""
 
-KEYS = 64
-"""Keys that a program of attention reads at once."""
+DEPTHS = (16, 32, 64, 128)
+"""Sizes of a head that attention is made for."""
+
+
+class Reading(NamedTuple):
+    """How attention reads: keys at once, warps, stages."""
+
+    keys: int
+    warps: int
+    stages: int
+
+
+def reading(rows: int) -> Reading:
+    """How attention reads for a number of rows: few rows leave the chip idle, so each reads more at once."""
+    return Reading(32, 1, 2) if rows > 128 else Reading(128, 4, 3)
 
 
 @triton.jit
-def _norm(x, weight, out, eps, width, SIZE: tl.constexpr):
+def _settle(hidden, x, gain, fed, eps, width, SIZE: tl.constexpr):
+    row = tl.program_id(0).to(tl.int64)
+    if tl.load(fed + row) < 0:
+        return
+    at = tl.arange(0, SIZE)
+    inside = at < width
+    value = tl.load(x + row * width + at, mask=inside, other=0.0).to(tl.float32)
+    scale = tl.rsqrt(tl.sum(value * value, 0) / width + eps)
+    weight = tl.load(gain + at, mask=inside, other=0.0).to(tl.float32)
+    tl.store(hidden + row * width + at, (value * scale * weight).to(hidden.dtype.element_ty), mask=inside)
+
+
+@triton.jit
+def _norm(x, gain, out, eps, width, SIZE: tl.constexpr):
     row = tl.program_id(0).to(tl.int64)
     at = tl.arange(0, SIZE)
     inside = at < width
     value = tl.load(x + row * width + at, mask=inside, other=0.0).to(tl.float32)
     scale = tl.rsqrt(tl.sum(value * value, 0) / width + eps)
-    gain = tl.load(weight + at, mask=inside, other=0.0).to(tl.float32)
-    tl.store(out + row * width + at, (value * scale * gain).to(out.dtype.element_ty), mask=inside)
+    weight = tl.load(gain + at, mask=inside, other=0.0).to(tl.float32)
+    tl.store(out + row * width + at, (value * scale * weight).to(out.dtype.element_ty), mask=inside)
 
 
 @triton.jit
@@ -142,31 +170,81 @@ def _choose(
     tl.store(entropy + row, tl.log(total) + highest - product / total)
 
 
-def norm(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
-    """See `llama.Ops.norm`."""
-    out = torch.empty_like(x)
-    _norm[(len(x),)](x, weight, out, eps, x.shape[1], SIZE=triton.next_power_of_2(x.shape[1]), num_warps=4)
+@triton.jit
+def _note(
+    token, logp, entropy, fed, t, threshold, feed_last, stop, marker, active, began, left, position,
+    tokens, logps, entropies, size, CHUNK: tl.constexpr, SIZE: tl.constexpr,
+):  # fmt: skip
+    row = tl.program_id(0) * SIZE + tl.arange(0, SIZE)
+    inside = row < size
+    step = tl.load(t)
+    chosen = tl.load(token + row, mask=inside, other=0)
+    h = tl.load(entropy + row, mask=inside, other=0.0)
+    started = tl.load(began + row, mask=inside, other=0) != 0
+    held = started & (h > tl.load(threshold))
+    drawn = (tl.load(active + row, mask=inside, other=0) != 0) & (held == 0)
+    going = drawn & (tl.load(stop + chosen, mask=inside, other=0) == 0)
+    remaining = tl.load(left + row, mask=inside, other=0) - drawn.to(tl.int64)
+    more = going & (remaining > 0) & (tl.load(marker + chosen, mask=inside, other=0) == 0)
+    feeds = going & (more | (tl.load(feed_last) != 0))
+    at = tl.load(position + row, mask=inside, other=0)
+    tl.store(fed + row, tl.where(feeds, at, -1), mask=inside)
+    tl.store(position + row, at + feeds.to(tl.int64), mask=inside)
+    tl.store(left + row, remaining, mask=inside)
+    tl.store(active + row, more.to(tl.int8), mask=inside)
+    tl.store(began + row, (started | drawn).to(tl.int8), mask=inside)
+    place = row * CHUNK + step
+    tl.store(tokens + place, tl.where(drawn, chosen, -1), mask=inside)
+    tl.store(logps + place, tl.load(logp + row, mask=inside, other=0.0), mask=inside)
+    tl.store(entropies + place, h, mask=inside)
+
+
+def project(x: torch.Tensor, gain: torch.Tensor, weight: torch.Tensor, eps: float, gated: bool) -> torch.Tensor:
+    """See `llama.Ops.project`. A norm inside the product was tried: faster for gates of up to 16 rows alone."""
+    rows, width = x.shape
+    y = torch.empty_like(x)
+    _norm[(rows,)](x, gain, y, eps, width, SIZE=triton.next_power_of_2(width), num_warps=4)
+    y = y @ weight.T
+    if not gated:
+        return y
+    out = x.new_empty(rows, len(weight) // 2)
+    columns = out.shape[1]
+    _gated[(rows, triton.cdiv(columns, 1024))](y, out, columns, SIZE=1024, num_warps=4)
     return out
 
 
-def gated(x: torch.Tensor) -> torch.Tensor:
-    """See `llama.Ops.gated`."""
-    out = x.new_empty(len(x), x.shape[1] // 2)
-    _gated[(len(x), triton.cdiv(out.shape[1], 1024))](x, out, out.shape[1], SIZE=1024, num_warps=4)
-    return out
+def _precision(x: torch.Tensor) -> str:
+    return "ieee" if x.dtype == torch.float32 else "tf32"
 
 
-def attend(qkv, keys, values, cos, sin, slot, fed) -> torch.Tensor:
+def settle(hidden: torch.Tensor, x: torch.Tensor, gain: torch.Tensor, eps: float, fed: torch.Tensor) -> None:
+    """See `llama.Ops.settle`."""
+    width = x.shape[1]
+    _settle[(len(x),)](hidden, x, gain, fed, eps, width, SIZE=triton.next_power_of_2(width), num_warps=4)
+
+
+def note(board, size: int, token: torch.Tensor, logp: torch.Tensor, entropy: torch.Tensor) -> torch.Tensor:
+    """See `llama.Ops.note`."""
+    fed = torch.empty_like(token)
+    flags = (c.view(torch.int8) for c in (board.feed_last, board.stop, board.marker, board.active, board.began))
+    _note[(triton.cdiv(size, 128),)](
+        token, logp, entropy, fed, board.t, board.threshold, *flags, board.left, board.position,
+        board.token, board.logp, board.entropy, size, CHUNK=board.token.shape[1], SIZE=128, num_warps=4,
+    )  # fmt: skip
+    return fed
+
+
+def attend(qkv, keys, values, cos, sin, slot, fed, how: Reading | None = None) -> torch.Tensor:
     """See `llama.Ops.attend`."""
     _, groups, capacity, depth = keys.shape
     heads = qkv.shape[1] // depth - 2 * groups
     share = heads // groups
     out = torch.empty(len(qkv), heads * depth, dtype=qkv.dtype, device=qkv.device)
-    precision = "ieee" if qkv.dtype == torch.float32 else "tf32"
+    how = how or reading(len(qkv))
     _attend[(len(qkv), groups)](
         qkv, keys, values, cos, sin, slot, fed, out, depth**-0.5, capacity,
-        HEADS=heads, GROUPS=groups, SHARE=share, PADDED=max(16, triton.next_power_of_2(share)), DEPTH=depth, KEYS=KEYS,
-        PRECISION=precision, num_warps=2, num_stages=2,
+        HEADS=heads, GROUPS=groups, SHARE=share, PADDED=max(16, triton.next_power_of_2(share)), DEPTH=depth,
+        KEYS=how.keys, PRECISION=_precision(qkv), num_warps=how.warps, num_stages=how.stages,
     )  # fmt: skip
     return out
 

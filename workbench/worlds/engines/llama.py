@@ -28,12 +28,8 @@ class Layer(NamedTuple):
 class Ops(Protocol):
     """What differs between a processor and a GPU: `reference` below, `kernels` in Triton."""
 
-    def norm(self, x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
-        """(B, H) root-mean-square norm of x (B, H)."""
-        ...
-
-    def gated(self, x: torch.Tensor) -> torch.Tensor:
-        """(B, I) silu(gate) * up of x (B, 2 I)."""
+    def project(self, x: torch.Tensor, gain: torch.Tensor, weight: torch.Tensor, eps: float, gated: bool):
+        """(B, N) root-mean-square norm of x (B, H), times weight (N, H); gated: silu(first half) * second half, (B, N / 2)."""
         ...
 
     def attend(self, qkv, keys, values, cos, sin, slot, fed) -> torch.Tensor:
@@ -43,8 +39,16 @@ class Ops(Protocol):
         """
         ...
 
+    def settle(self, hidden: torch.Tensor, x: torch.Tensor, gain: torch.Tensor, eps: float, fed: torch.Tensor) -> None:
+        """Write the norm of x (B, H) into hidden (B, H) where fed (B,) is not negative."""
+        ...
+
     def choose(self, logits: torch.Tensor, draw: torch.Tensor, inverse: torch.Tensor, greedy: bool):
         """(B,) token int64, logp and entropy float32 of logits (B, V), draw (B,) float64, inverse temperature (1,)."""
+        ...
+
+    def note(self, board, size: int, token: torch.Tensor, logp: torch.Tensor, entropy: torch.Tensor) -> torch.Tensor:
+        """Enter what the first `size` places of a `graph.Board` drew; (size,) int64 where each is fed, -1: not at all."""
         ...
 
 
@@ -116,19 +120,18 @@ def _sources(model: PreTrainedModel):
 
 
 def forward(
-    net: Llama, ops: Ops, ids: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, slot, fed
-) -> torch.Tensor:
-    """(B, H) last hidden states, before the final norm's product with the head but after the norm, of one token a row.
+    net: Llama, ops: Ops, ids: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, slot, fed, hidden
+) -> None:
+    """Feed one token a row and write the last hidden states, after the norm, into hidden (B, H).
 
     ids (B,); keys, values (layers, slots, groups, S, d), written in place; slot, fed (B,) int64 as in `Ops.attend`.
     """
     x = F.embedding(ids, net.embedding)
     for i, layer in enumerate(net.layers):
-        qkv = ops.norm(x, layer.before, net.eps) @ layer.qkv.T
-        mixed = ops.attend(qkv, keys[i], values[i], net.cos, net.sin, slot, fed)
-        x = torch.addmm(x, mixed, layer.out.T)
-        x = torch.addmm(x, ops.gated(ops.norm(x, layer.after, net.eps) @ layer.gate_up.T), layer.down.T)
-    return ops.norm(x, net.norm, net.eps)
+        qkv = ops.project(x, layer.before, layer.qkv, net.eps, False)
+        x.addmm_(ops.attend(qkv, keys[i], values[i], net.cos, net.sin, slot, fed), layer.out.T)
+        x.addmm_(ops.project(x, layer.after, layer.gate_up, net.eps, True), layer.down.T)
+    ops.settle(hidden, x, net.norm, net.eps, fed)
 
 
 def prefill(net: Llama, ids: torch.Tensor, write) -> torch.Tensor:
@@ -137,14 +140,15 @@ def prefill(net: Llama, ids: torch.Tensor, write) -> torch.Tensor:
     x = F.embedding(ids, net.embedding)
     cos, sin = net.cos[:width], net.sin[:width]
     for i, layer in enumerate(net.layers):
-        qkv = (reference.norm(x, layer.before, net.eps) @ layer.qkv.T).view(rows, width, -1, net.depth).transpose(1, 2)
+        qkv = reference.project(x, layer.before, layer.qkv, net.eps, False)
+        qkv = qkv.view(rows, width, -1, net.depth).transpose(1, 2)
         q, k, v = qkv.split([net.heads, net.groups, net.groups], 1)
         q, k = rotate(q, cos, sin), rotate(k, cos, sin)
         write(i, k, v)
         mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=net.heads != net.groups)
         x = x + mixed.transpose(1, 2).reshape(rows, width, -1) @ layer.out.T
-        x = x + reference.gated(reference.norm(x, layer.after, net.eps) @ layer.gate_up.T) @ layer.down.T
-    return reference.norm(x, net.norm, net.eps)
+        x = x + reference.project(x, layer.after, layer.gate_up, net.eps, True) @ layer.down.T
+    return F.rms_norm(x, x.shape[-1:], net.norm, net.eps)
 
 
 def rotate(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
@@ -156,13 +160,12 @@ def rotate(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tenso
 class _Reference:
     """`Ops` in plain torch, for processors and as what the kernels are tested against."""
 
-    def norm(self, x, weight, eps):
-        """See `Ops.norm`."""
-        return F.rms_norm(x, x.shape[-1:], weight, eps)
-
-    def gated(self, x):
-        """See `Ops.gated`."""
-        gate, up = x.chunk(2, -1)
+    def project(self, x, gain, weight, eps, gated):
+        """See `Ops.project`."""
+        y = F.rms_norm(x, x.shape[-1:], gain, eps) @ weight.T
+        if not gated:
+            return y
+        gate, up = y.chunk(2, -1)
         return F.silu(gate) * up
 
     def attend(self, qkv, keys, values, cos, sin, slot, fed):
@@ -182,11 +185,31 @@ class _Reference:
         weight = score.masked_fill(~seen[:, None, None], float("-inf")).softmax(-1)
         return (weight @ values[slot, :, :width]).reshape(rows, -1)
 
+    def settle(self, hidden, x, gain, eps, fed):
+        """See `Ops.settle`."""
+        hidden.copy_(torch.where(fed[:, None] >= 0, F.rms_norm(x, x.shape[-1:], gain, eps), hidden))
+
     def choose(self, logits, draw, inverse, greedy):
         """See `Ops.choose`."""
         from workbench.worlds.engines.transformers import choose
 
         return choose(logits, draw, 0.0) if greedy else choose(logits.float() * inverse, draw, 1.0)
+
+    def note(self, board, size, token, logp, entropy):
+        """See `Ops.note`."""
+        # the entropy at a checkpoint is that of the next token, so a row is held before it draws, but not twice
+        drawn = board.active[:size] & ~(board.began[:size] & (entropy > board.threshold))
+        going = drawn & ~board.stop[token]
+        board.left[:size] -= drawn.long()
+        more = going & (board.left[:size] > 0) & ~board.marker[token]
+        fed = torch.where(going & (more | board.feed_last), board.position[:size], -1)
+        board.active[:size] = more
+        board.began[:size] |= drawn
+        board.position[:size] += (fed >= 0).long()
+        token = torch.where(drawn, token, -1)
+        for column, values in ((board.token, token), (board.logp, logp), (board.entropy, entropy)):
+            column[:size].index_copy_(1, board.t, values[:, None])
+        return fed
 
 
 reference = _Reference()
