@@ -9,10 +9,8 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from contextlib import nullcontext
 from pathlib import Path
-from types import MappingProxyType
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -21,93 +19,15 @@ from transformers import PreTrainedModel
 
 from workbench.models import quiet
 from workbench.types import Advantage, Batch, Loss, Ragged
+from workbench.worlds import adapters
 from workbench.worlds.engines.forward import answer_statistics
 from workbench.worlds.engines.forward import pack as pack_sequences
+from workbench.worlds.microbatch import Lines, Tally, pack, shares
+from workbench.worlds.reference import Reference, divergence
+from workbench.worlds.remembering import recomputed
 
 LossFn = Callable[[Batch], Loss]
 OPTIMIZER = "optimizer.pt"
-
-
-class Lines(NamedTuple):
-    """What the policy learns from: R rows as tokens.
-
-    prefixes: P token lists; owner (R,) the prefix of each row; tokens ragged int32; behaviour ragged float32, the
-    sampler's log-probabilities, or None where they were not kept. extra: more columns for the loss, by name: ragged like
-    tokens, or (R, ...) arrays of numbers.
-    """
-
-    prefixes: Sequence[Sequence[int]]
-    owner: np.ndarray
-    tokens: Ragged
-    behaviour: Ragged | None = None
-    extra: Mapping[str, Ragged | np.ndarray] = MappingProxyType({})
-
-
-def pack(lines: Lines, rows: np.ndarray, budget: int, widest: int = 256) -> list[list[np.ndarray]]:
-    """Micro-batches of at most budget padded tokens; each a list of sequences, given by the rows of one prefix.
-
-    Rows that share a prefix share a sequence as long as it stays within widest tokens: attention is quadratic in it,
-    so long answers get a sequence each. Sequences of like width stand together. A sequence longer than the budget is a
-    micro-batch of its own.
-    """
-    fed, owner = np.maximum(lines.tokens.lengths - 1, 0), lines.owner
-    sequences: list[tuple[int, list[int]]] = []  # (width, rows)
-    for row in rows[np.lexsort((rows, owner[rows]))].tolist():
-        width, mine = sequences[-1] if sequences else (0, [])
-        if mine and owner[mine[0]] == owner[row] and width + fed[row] <= widest:
-            sequences[-1] = (width + int(fed[row]), [*mine, row])
-        else:
-            sequences.append((len(lines.prefixes[owner[row]]) + int(fed[row]), [row]))
-    batches: list[list[np.ndarray]] = []
-    for width, mine in sorted(sequences, key=lambda s: (s[0], s[1][0])):
-        if batches and width * (len(batches[-1]) + 1) <= budget:
-            batches[-1].append(np.array(mine))
-        else:
-            batches.append([np.array(mine)])
-    return batches
-
-
-def shares(length: np.ndarray, constant: int) -> dict[str, np.ndarray]:
-    """(K,) what one token of each kept row weighs in the mean over the whole step, by reduction.
-
-    token_mean: 1 / all tokens; seq_mean: 1 / (rows * tokens of the row); const_len: 1 / (rows * constant), Dr. GRPO
-    as in TRL. A row without tokens counts as a row.
-    """
-    rows = max(1, len(length))
-    return {
-        "token_mean": np.full(len(length), 1 / max(1, int(length.sum()))),
-        "seq_mean": 1 / (rows * np.maximum(length, 1)),
-        "const_len": np.full(len(length), 1 / (rows * max(1, constant))),
-    }
-
-
-@dataclass
-class _Tally:
-    """Sums over the micro-batches of one step."""
-
-    loss: float = 0.0
-    gap: float = 0.0
-    kl: float = 0.0
-    tokens: int = 0
-    lr_scale: float = 1.0
-    stats: dict[str, float] = field(default_factory=dict)
-
-    def add(self, batch: Batch, losses: Sequence[Loss]) -> None:
-        valid = int(batch.mask.sum())
-        self.tokens += valid
-        log_ratio = ((batch.logp.detach() - batch.behaviour) * batch.mask).float()
-        self.gap += float(log_ratio.abs().sum())
-        # k3: an estimate of KL(sampler || trainer) that is never negative
-        self.kl += float((log_ratio.exp() - 1 - log_ratio).sum())
-        for name, value in (item for loss in losses for item in loss.stats.items()):
-            value = torch.as_tensor(value).detach().float()
-            total = float((value * batch.mask).sum()) if value.ndim else float(value) * valid
-            self.stats[name] = self.stats.get(name, 0.0) + total
-
-    def scalars(self) -> dict[str, float]:
-        n = max(1, self.tokens)
-        means = {name: total / n for name, total in self.stats.items()}
-        return {**means, "loss": self.loss, "logp_gap": self.gap / n, "kl": self.kl / n}
 
 
 class Policy:
@@ -115,7 +35,10 @@ class Policy:
 
     lr, betas, clip (gradient norm), weight decay 0: AdamW. budget: padded tokens per micro-batch. precision: "float32",
     or "bfloat16" for autocast in the update (weights and optimiser stay float32). temperature: log-probabilities are
-    those of the distribution that is sampled.
+    those of the distribution that is sampled. recompute: keep one activation per layer and compute the rest again in
+    the backward pass (gradient checkpointing), about a third more time for a fraction of the memory. reference: the
+    coefficient of the divergence from the initial weights (see `reference`), 0 for none. row_norms: report the gradient
+    norm of every row, one more backward pass each. A model with LoRA adapters (see `adapters`) trains those alone.
     """
 
     def __init__(
@@ -128,10 +51,15 @@ class Policy:
         budget: int = 1024,
         precision: str = "float32",
         temperature: float = 1.0,
+        recompute: bool = False,
+        reference: float = 0.0,
+        row_norms: bool = False,
     ) -> None:
         self.model = model
         self.lr, self.clip, self.budget, self.temperature = lr, clip, budget, temperature
         self.precision = getattr(torch, precision)
+        self.recompute, self.row_norms = recompute, row_norms
+        self.coefficient, self.reference = reference, Reference(model) if reference else None
         self.version = 0
         self.parameters = [p for p in model.parameters() if p.requires_grad]
         self.optimizer = torch.optim.AdamW(self.parameters, lr=lr, betas=betas, weight_decay=0.0, fused=True)
@@ -147,8 +75,17 @@ class Policy:
         prefixes = [lines.prefixes[lines.owner[rows[0]]] for rows in sequences]
         answers = [[lines.tokens.row(i).tolist() for i in rows] for rows in sequences]
         packed = pack_sequences(prefixes, answers, self.model.device)
-        with torch.autocast(self.model.device.type, self.precision, enabled=self.precision != torch.float32):
+        again = recomputed(self.model) if self.recompute and torch.is_grad_enabled() else nullcontext()
+        with again, torch.autocast(self.model.device.type, self.precision, enabled=self.precision != torch.float32):
             return answer_statistics(self.model, packed, self.temperature)
+
+    @torch.no_grad()
+    def _reference(self, lines: Lines, sequences: Sequence[np.ndarray]) -> dict[str, torch.Tensor]:
+        """The column "reference" (B, T): log-probabilities under the initial weights; nothing where none are kept."""
+        if self.reference is None:
+            return {}
+        with self.reference.acting():
+            return {"reference": self.statistics(lines, sequences)[0]}
 
     @torch.no_grad()
     def logp(self, lines: Lines) -> Ragged:
@@ -162,6 +99,7 @@ class Policy:
 
     def batch(self, lines: Lines, sequences: Sequence[np.ndarray], advantage: Advantage) -> Batch:
         """A micro-batch as a loss sees it; its rows in the order of the sequences."""
+        reference = self._reference(lines, sequences)
         logp, entropy, mask = self.statistics(lines, sequences)
         rows = np.concatenate(sequences)
 
@@ -182,7 +120,8 @@ class Policy:
             extra={
                 name: padded(c) if isinstance(c, Ragged) else torch.as_tensor(c[rows], device=logp.device)
                 for name, c in lines.extra.items()
-            },
+            }
+            | reference,
         )
 
     def update(
@@ -201,6 +140,8 @@ class Policy:
         weights and optimiser as they were and is reported as "skipped". constant: tokens for the const_len reduction.
         """
         wall, cpu = time.perf_counter(), time.process_time()
+        if self.reference is not None:
+            penalties = [*penalties, lambda batch: divergence(batch, self.coefficient)]
         total = len(advantage.keep)
         kept = np.flatnonzero(advantage.keep)
         active = kept if penalties else kept[_acts(advantage)[kept]]
@@ -210,26 +151,29 @@ class Policy:
             share[name] = np.zeros(total)
             share[name][kept] = value
         per_row = np.where(advantage.keep, 0.0, np.nan)
-        tally = _Tally()
+        norms = per_row.copy()
+        tally = Tally()
         self.optimizer.zero_grad(set_to_none=True)
         for sequences in self.cut(lines, active):
             batch = self.batch(lines, sequences, advantage)
             rows = np.concatenate(sequences)
             weight = torch.as_tensor(advantage.weight[rows], dtype=torch.float32, device=batch.logp.device)[:, None]
             losses = [loss(batch), *(penalty(batch) for penalty in penalties)]
-            objective = batch.logp.new_zeros(())
+            objective = batch.logp.new_zeros(len(rows))  # (B,) what each row adds to the loss of the step
             for part in losses:
                 term = part.term * batch.mask if part.weight is None else part.term * part.weight * batch.mask
                 term = term * weight
                 scale = torch.as_tensor(share[part.reduction][rows], dtype=torch.float32, device=term.device)
-                objective = objective + (term.sum(1) * scale).sum()
+                objective = objective + term.sum(1) * scale
                 per_row[rows] += (term.detach().sum(1) / batch.mask.sum(1)).double().cpu().numpy()
             tally.lr_scale = float(losses[0].lr_scale)
-            tally.loss += float(objective.detach())
+            tally.loss += float(objective.detach().sum())
             tally.add(batch, losses)
             if not math.isfinite(tally.loss):
                 break
-            objective.backward()
+            if self.row_norms:
+                norms[rows] = [self._norm_of(part) for part in objective]
+            objective.sum().backward()
         norm, skipped = self._step(tally) if len(active) else (0.0, "")
         done = {
             **tally.scalars(),
@@ -241,9 +185,16 @@ class Policy:
             "cpu_seconds": time.process_time() - cpu,
             "loss_per_rollout": per_row,
         }
+        if self.row_norms:
+            done["grad_norm_per_rollout"] = norms
         return {**done, "skipped": skipped} if skipped else done
 
-    def _step(self, tally: _Tally) -> tuple[float, str]:
+    def _norm_of(self, objective: torch.Tensor) -> float:
+        """Norm of the gradient of one row's part of the loss, before clipping."""
+        parts = torch.autograd.grad(objective, self.parameters, retain_graph=True, allow_unused=True)
+        return math.sqrt(sum(float(g.double().square().sum()) for g in parts if g is not None))
+
+    def _step(self, tally: Tally) -> tuple[float, str]:
         """Clip and step; (gradient norm, "" or why the step was skipped)."""
         skipped, norm = "non-finite loss", math.nan
         if math.isfinite(tally.loss):
@@ -258,22 +209,36 @@ class Policy:
         return norm, skipped
 
     def save(self, folder: Path) -> None:
-        """Write weights (transformers format), optimiser and version into an existing folder."""
+        """Write weights (transformers format), optimiser and version into an existing folder.
+
+        With LoRA the weights are merged, so that any reader can use the folder; the adapters stand beside them."""
+        state = adapters.merged(self.model) if adapters.present(self.model) else None
         with quiet():
-            self.model.save_pretrained(folder)
-        torch.save({"optimizer": self.optimizer.state_dict(), "version": self.version}, folder / OPTIMIZER)
+            self.model.save_pretrained(folder, state_dict=state)
+        if state is not None:
+            adapters.save(self.model, folder)
+        kept = {"optimizer": self.optimizer.state_dict(), "version": self.version}
+        torch.save(kept, folder / OPTIMIZER)
 
     def load(self, folder: Path) -> None:
-        """Take weights, optimiser and version from a folder that `save` wrote for the same architecture."""
+        """Take weights, optimiser and version from a folder that `save` wrote for the same architecture.
+
+        With LoRA the adapters are taken; the weights under them must be those that they were trained on."""
+        if adapters.present(self.model):
+            adapters.load(self.model, folder)
+        else:
+            self._load_weights(folder)
+        kept = torch.load(folder / OPTIMIZER, map_location=self.model.device, weights_only=True)
+        self.optimizer.load_state_dict(kept["optimizer"])
+        self.version = int(kept["version"])
+
+    def _load_weights(self, folder: Path) -> None:
         state = load_file(folder / "model.safetensors", device=str(self.model.device))
         missing, unexpected = self.model.load_state_dict(state, strict=False)
         tied = set(self.model.all_tied_weights_keys)
         if set(missing) - tied or unexpected:
             names = sorted(set(missing) - tied)[:3] + list(unexpected)[:3]
             raise ValueError(f"{folder} was saved from another architecture: {names} do not match")
-        kept = torch.load(folder / OPTIMIZER, map_location=self.model.device, weights_only=True)
-        self.optimizer.load_state_dict(kept["optimizer"])
-        self.version = int(kept["version"])
 
 
 def _acts(advantage: Advantage) -> np.ndarray:

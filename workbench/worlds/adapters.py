@@ -1,0 +1,106 @@
+"""LoRA through peft: low-rank updates of the linear layers are trained, the weights under them are not.
+
+The layers are injected into the model itself, so whoever runs the model runs the adapters too; the class, the forward
+pass and the shape of the model stay. Engines that read weights instead of calling layers take `merged`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file, save_file
+from transformers import PreTrainedModel
+
+ADAPTERS = "adapters.safetensors"
+TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
+
+
+def add(
+    model: PreTrainedModel,
+    rank: int = 16,
+    *,
+    alpha: float | None = None,
+    targets: Sequence[str] = TARGETS,
+    seed: int = 0,
+) -> PreTrainedModel:
+    """The same model with adapters of a rank in its linear layers, freezing everything else; needs peft.
+
+    W' = W + alpha / rank * B A with B = 0 at the start, so nothing changes yet; alpha is 2 * rank where it is None.
+    A is drawn from the seed. ValueError where no layer has one of the names.
+    """
+    try:
+        from peft import LoraConfig, inject_adapter_in_model
+    except ImportError as error:
+        raise ValueError("LoRA needs peft: pip install 'rollout-workbench[lora]'") from error
+    if present(model):
+        raise ValueError("the model has LoRA adapters already; merge them or start from the plain model")
+    config = LoraConfig(r=rank, lora_alpha=2 * rank if alpha is None else alpha, target_modules=list(targets))  # type: ignore[arg-type]
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        inject_adapter_in_model(config, model)
+    return model
+
+
+def layers(model: torch.nn.Module) -> list[tuple[str, torch.nn.Module]]:
+    """(name, layer) of every layer with adapters, in the model's order; known by their shape, so peft is not imported."""
+    return [(name, m) for name, m in model.named_modules() if hasattr(m, "lora_A") and hasattr(m, "base_layer")]
+
+
+def present(model: torch.nn.Module) -> bool:
+    """Whether the model has adapters."""
+    return bool(layers(model))
+
+
+@torch.no_grad()
+def merged(model: torch.nn.Module) -> dict[str, torch.Tensor]:
+    """The state of the plain model whose weights are W + alpha / rank * B A, under the plain model's names."""
+    changed = {}
+    for name, layer in layers(model):
+        changed[f"{name}.weight"] = layer.base_layer.weight + layer.get_delta_weight("default")  # type: ignore
+    plain = {}
+    for name, value in model.state_dict().items():
+        if "lora_" not in name:
+            plain[name.replace(".base_layer.", ".")] = value
+    return plain | changed
+
+
+@contextmanager
+def off(model: torch.nn.Module) -> Iterator[None]:
+    """Inside, the model computes without its adapters."""
+    found = [layer for _, layer in layers(model)]
+    try:
+        for layer in found:
+            layer.enable_adapters(False)  # type: ignore[operator]
+        yield
+    finally:
+        for layer in found:
+            layer.enable_adapters(True)  # type: ignore[operator]
+
+
+def _state(model: torch.nn.Module) -> dict[str, torch.Tensor]:
+    return {name: p for name, p in model.named_parameters() if "lora_" in name}
+
+
+def save(model: torch.nn.Module, folder: Path) -> None:
+    """Write the adapters, and nothing else, into an existing folder."""
+    save_file({name: p.detach().contiguous() for name, p in _state(model).items()}, folder / ADAPTERS)
+
+
+@torch.no_grad()
+def load(model: torch.nn.Module, folder: Path) -> None:
+    """Take adapters that `save` wrote for the same layers and rank; ValueError where they do not fit."""
+    if not (folder / ADAPTERS).exists():
+        raise ValueError(f"{folder} holds no LoRA adapters; it was saved from a run that trained all weights")
+    kept, mine = load_file(folder / ADAPTERS), _state(model)
+    wrong = sorted(
+        name
+        for name in kept.keys() | mine.keys()
+        if name not in kept or name not in mine or kept[name].shape != mine[name].shape
+    )
+    if wrong:
+        raise ValueError(f"{folder} holds adapters of other layers or another rank: {wrong[0]} does not match")
+    for name, p in mine.items():
+        p.copy_(kept[name])

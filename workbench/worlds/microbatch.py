@@ -1,0 +1,97 @@
+"""One optimiser step in pieces: which rows stand together, what each token weighs in the whole, sums over the pieces."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from workbench.types import Batch, Loss, Ragged
+
+
+class Lines(NamedTuple):
+    """What the policy learns from: R rows as tokens.
+
+    prefixes: P token lists; owner (R,) the prefix of each row; tokens ragged int32; behaviour ragged float32, the
+    sampler's log-probabilities, or None where they were not kept. extra: more columns for the loss, by name: ragged like
+    tokens, or (R, ...) arrays of numbers.
+    """
+
+    prefixes: Sequence[Sequence[int]]
+    owner: np.ndarray
+    tokens: Ragged
+    behaviour: Ragged | None = None
+    extra: Mapping[str, Ragged | np.ndarray] = MappingProxyType({})
+
+
+def pack(lines: Lines, rows: np.ndarray, budget: int, widest: int = 256) -> list[list[np.ndarray]]:
+    """Micro-batches of at most budget padded tokens; each a list of sequences, given by the rows of one prefix.
+
+    Rows that share a prefix share a sequence as long as it stays within widest tokens: attention is quadratic in it,
+    so long answers get a sequence each. Sequences of like width stand together. A sequence longer than the budget is a
+    micro-batch of its own.
+    """
+    fed, owner = np.maximum(lines.tokens.lengths - 1, 0), lines.owner
+    sequences: list[tuple[int, list[int]]] = []  # (width, rows)
+    for row in rows[np.lexsort((rows, owner[rows]))].tolist():
+        width, mine = sequences[-1] if sequences else (0, [])
+        if mine and owner[mine[0]] == owner[row] and width + fed[row] <= widest:
+            sequences[-1] = (width + int(fed[row]), [*mine, row])
+        else:
+            sequences.append((len(lines.prefixes[owner[row]]) + int(fed[row]), [row]))
+    batches: list[list[np.ndarray]] = []
+    for width, mine in sorted(sequences, key=lambda s: (s[0], s[1][0])):
+        if batches and width * (len(batches[-1]) + 1) <= budget:
+            batches[-1].append(np.array(mine))
+        else:
+            batches.append([np.array(mine)])
+    return batches
+
+
+def shares(length: np.ndarray, constant: int) -> dict[str, np.ndarray]:
+    """(K,) what one token of each kept row weighs in the mean over the whole step, by reduction.
+
+    token_mean: 1 / all tokens; seq_mean: 1 / (rows * tokens of the row); const_len: 1 / (rows * constant), Dr. GRPO
+    as in TRL. A row without tokens counts as a row.
+    """
+    rows = max(1, len(length))
+    return {
+        "token_mean": np.full(len(length), 1 / max(1, int(length.sum()))),
+        "seq_mean": 1 / (rows * np.maximum(length, 1)),
+        "const_len": np.full(len(length), 1 / (rows * max(1, constant))),
+    }
+
+
+@dataclass
+class Tally:
+    """Sums over the micro-batches of one step."""
+
+    loss: float = 0.0
+    gap: float = 0.0
+    kl: float = 0.0
+    tokens: int = 0
+    lr_scale: float = 1.0
+    stats: dict[str, float] = field(default_factory=dict)
+
+    def add(self, batch: Batch, losses: Sequence[Loss]) -> None:
+        """Take in a micro-batch and the losses on it."""
+        valid = int(batch.mask.sum())
+        self.tokens += valid
+        log_ratio = ((batch.logp.detach() - batch.behaviour) * batch.mask).float()
+        self.gap += float(log_ratio.abs().sum())
+        # k3: an estimate of KL(sampler || trainer) that is never negative
+        self.kl += float((log_ratio.exp() - 1 - log_ratio).sum())
+        for name, value in (item for loss in losses for item in loss.stats.items()):
+            value = torch.as_tensor(value).detach().float()
+            total = float((value * batch.mask).sum()) if value.ndim else float(value) * valid
+            self.stats[name] = self.stats.get(name, 0.0) + total
+
+    def scalars(self) -> dict[str, float]:
+        """Means over tokens, the loss, the mean gap |log trainer - log sampler| and the divergence of the two."""
+        n = max(1, self.tokens)
+        means = {name: total / n for name, total in self.stats.items()}
+        return {**means, "loss": self.loss, "logp_gap": self.gap / n, "kl": self.kl / n}

@@ -1,0 +1,27 @@
+"""Trade time for memory in the backward pass of a transformer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+
+from torch.utils.checkpoint import checkpoint
+from transformers import PreTrainedModel
+
+
+@contextmanager
+def recomputed(model: PreTrainedModel) -> Iterator[None]:
+    """Inside, every decoder layer keeps its input alone and is computed again in the backward pass.
+
+    transformers' own switch acts in training mode only, which would turn dropout on and part trainer and sampler. The
+    layers are changed for the forward pass and no longer, so that copies of the model are plain ones.
+    """
+    layers = list(model.base_model.layers)  # type: ignore[union-attr, arg-type]
+    for layer in layers:
+        layer.forward = partial(checkpoint, layer.forward, use_reentrant=False)
+    try:
+        yield
+    finally:
+        for layer in layers:
+            del layer.forward
