@@ -70,7 +70,8 @@ class LiveWorld:
     under the same conditions. max_tokens: limit of an answer, None is the task's.
     samples: rollouts per evaluation prompt. budget: padded tokens per micro-batch; None is 1,024, and 32,768 on a GPU,
     where Llamas are trained in streams (`packing`). threads: of torch, None leaves them. engine: "transformers",
-    "graph", or "auto", the faster one by a short measurement where there is a GPU.
+    "graph", or "auto", the faster one by a short measurement where there is a GPU. update: more settings of `Policy`
+    (recompute, reference, row_norms, clip, betas), and lora: the rank of adapters trained instead of all weights.
     """
 
     offers = frozenset({"behaviour", "proximal", "current", "token_entropy", "tokens"})
@@ -91,6 +92,7 @@ class LiveWorld:
         device: str | None = None,
         threads: int | None = None,
         engine: str = "auto",
+        update: Mapping[str, object] | None = None,
     ) -> None:
         if threads is not None:
             torch.set_num_threads(threads)
@@ -106,8 +108,9 @@ class LiveWorld:
         more = dict(update or {})
         if rank := more.pop("lora", 0):
             adapters.add(trained, int(rank), seed=seed)  # type: ignore[call-overload]
+            engine = "transformers"  # the others read weights and would leave the adapters out
         precision = precision if precision != "auto" else _fast_dtype(self.parameters, device)
-        streamed = trained.device.type == "cuda" and precision == "bfloat16" and not supported(trained)
+        streamed = trained.device.type == "cuda" and precision == "bfloat16" and not supported(trained) and not rank
         self.policy = (StreamPolicy if streamed else Policy)(
             trained,
             lr=lr if lr is not None else (1e-5 if self.parameters > LARGE else 1e-4),
