@@ -98,7 +98,10 @@ def bench_start(case: str | None) -> Iterator[Figure]:
 
 def _recorded(store: Path) -> bool:
     """Whether a training step is committed in a store."""
-    return any(store.glob("**/steps.parquet"))
+    from workbench.store import bundle
+
+    there = [p for p in store.glob(f"commits/*/*/*/{bundle.NAME}") if p.parent.name.isdigit()]
+    return any("steps" in bundle.read(path) for path in there)
 
 
 def _seconds(command: list[str]) -> float:
