@@ -31,6 +31,17 @@ class Segments(NamedTuple):
     seconds: float
 
 
+class Until(NamedTuple):
+    """Where a row pauses before its limit: after one of the marker tokens, or where the last token's entropy exceeded
+    `entropy` nats."""
+
+    markers: frozenset[int] = frozenset()
+    entropy: float | None = None
+
+
+NEVER = Until()
+
+
 class Engine(Protocol):
     """Something that continues prefixes under the current weights."""
 
@@ -56,4 +67,57 @@ class Engine(Protocol):
 
     def sync(self) -> None:
         """Take over the weights of the policy after an update."""
+        ...
+
+
+class Session(Protocol):
+    """Rows that are generated from checkpoint to checkpoint: keys and values stay, nothing is computed twice.
+
+    Rows stand in an order that `keep` changes; those that ended with a stop token have left it.
+    """
+
+    prefilled: int
+    """Prefix tokens computed so far, each shared prefix once."""
+    decoded: int
+    """Tokens fed back one by one so far."""
+
+    def __len__(self) -> int:
+        """Rows that can go on."""
+        ...
+
+    def advance(self, limit: np.ndarray, until: Until = NEVER) -> Segments:
+        """Let row i (B,) make at most limit[i] more tokens, one at least; finish is stop, or "" where it paused."""
+        ...
+
+    def keep(self, rows: np.ndarray, keys: np.ndarray) -> None:
+        """Go on with rows[...] under keys[...]; a row named twice forks without recomputation, one not named is gone."""
+        ...
+
+    def rewind(self, row: int, tokens: int, last: int | None) -> None:
+        """Take back the last `tokens` of a row; last = the token before them, None where nothing is left of its own."""
+        ...
+
+    def force(self, row: int, token: int) -> None:
+        """The next token of a row, whatever its draw; its log-probability is that of the sampling distribution."""
+        ...
+
+    def top(self, m: int) -> tuple[np.ndarray, np.ndarray]:
+        """(B, m) int32 ids and float32 log-probabilities at temperature 1 of the likeliest next tokens."""
+        ...
+
+
+class SegmentEngine(Engine, Protocol):
+    """An engine that can pause."""
+
+    def open(
+        self,
+        prefixes: Sequence[Sequence[int]],
+        owner: np.ndarray,
+        keys: np.ndarray,
+        *,
+        position: np.ndarray | None = None,
+        temperature: float = 1.0,
+        stop: Collection[int] = (),
+    ) -> Session:
+        """Compute the prefixes once; row r (R,) continues prefixes[owner[r]] with stream keys[r] from position[r] on."""
         ...
