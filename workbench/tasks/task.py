@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from html import escape
 from typing import NamedTuple
 
 import numpy as np
 
 from workbench.tasks.prompts import Tokenizer, encode, stop_ids
-from workbench.tasks.verifiers import Verifier
+from workbench.tasks.verifiers import Verdicts, Verifier
 from workbench.types import Pool, Rollouts
 
 
@@ -56,7 +58,29 @@ class Task:
         row is null too, with failure verifier, verifier_timeout or verifier_nan.
         """
         rows = np.flatnonzero(rollouts.failure == "")
-        verdicts = self.verifier([str(t) for t in rollouts.text[rows]], pool, rollouts.prompt[rows])
+        return self._judged(rollouts, rows, self.verifier(*self._asked(rollouts, rows, pool)))
+
+    def score_each(self, parts: Iterable[Rollouts], pool: Pool) -> list[Rollouts]:
+        """As `score` of every part, in order; a part is judged while the iterator makes the next ones.
+
+        Parts are judged one after the other, each by all processes of the verifier; built-in verifiers take about a
+        millisecond and run at the end. Whatever the verifier does, every part comes back with all its rows.
+        """
+        submit = getattr(self.verifier, "submit", None)
+        waiting: list[tuple[Rollouts, np.ndarray, Callable[[], Verdicts]]] = []
+        for part in parts:
+            rows = np.flatnonzero(part.failure == "")
+            asked = self._asked(part, rows, pool)
+            verdicts = partial(self.verifier, *asked) if submit is None else submit(*asked).result
+            waiting.append((part, rows, verdicts))
+        return [self._judged(part, rows, verdicts()) for part, rows, verdicts in waiting]
+
+    @staticmethod
+    def _asked(rollouts: Rollouts, rows: np.ndarray, pool: Pool) -> tuple[list[str], Pool, np.ndarray]:
+        return [str(t) for t in rollouts.text[rows]], pool, rollouts.prompt[rows]
+
+    @staticmethod
+    def _judged(rollouts: Rollouts, rows: np.ndarray, verdicts: Verdicts) -> Rollouts:
         r = len(rollouts)
         answer, failure = np.full(r, None, dtype=object), rollouts.failure.copy()
         answer[rows], failure[rows] = verdicts.answer, verdicts.failure

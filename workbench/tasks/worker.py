@@ -1,6 +1,6 @@
 """The process in which a verifier that is not ours runs: jobs come in as JSON lines, verdicts go out as JSON lines.
 
-Started as a script by `isolated`, with nothing imported but the standard library, so that it is up in some 30 ms.
+Started as a script by `process`, with nothing imported but the standard library, so that it is up in some 30 ms.
 The only thing unpickled here is the verifier that the researcher gave; what it is shown is text.
 """
 
