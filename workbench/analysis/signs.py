@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from html import escape
-from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias, get_args
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias, cast, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -254,8 +254,8 @@ class _Named(NamedTuple):
 
 def _named(estimators: Mapping[str, Estimator] | Iterable[Estimator]) -> list[_Named]:
     """Estimators by name; without one given, the catalog's name, with the settings that differ from the paper's."""
-    pairs: list[tuple[str, Estimator]]
-    pairs = list(estimators.items()) if isinstance(estimators, Mapping) else [("", e) for e in estimators]
+    named = cast("Mapping[str, Estimator]", estimators).items() if isinstance(estimators, Mapping) else None
+    pairs = list(named) if named is not None else [("", e) for e in cast("Iterable[Estimator]", estimators)]
     made = []
     for name, e in pairs:
         methods = (e,) if isinstance(e, Method) else tuple(e)
