@@ -46,6 +46,8 @@ WORLDS: dict[str, dict] = {
 }
 """Rewards of right and wrong alone, as in the papers and in the recorded run; the graded rewards of the tasks; and
 binary rewards without the clip, where a batch of settled groups makes a short step."""
+LONG = ("uniform", "dps", "sgpo", "cures")
+"""Run four times as long, since what a profile costs at the start may pay later."""
 REACHED = 0.9
 """Share of uniform's final gain that the target skill stands for."""
 
@@ -243,9 +245,12 @@ def _errors(mean: np.ndarray, true: np.ndarray, recent: np.ndarray) -> tuple[flo
     return float(square.mean()), float(square[recent].mean()), float(true.var())
 
 
-def study(chosen: dict[str, Case], options: dict, seeds: tuple[int, ...]) -> dict[str, list[Seed]]:
-    """Case -> what its runs come to, one a seed; the first case is what the others are held against."""
-    total = float(STEPS * BUDGET.rollouts)
+def study(
+    chosen: dict[str, Case], options: dict, seeds: tuple[int, ...], steps: int | None = None
+) -> dict[str, list[Seed]]:
+    """Case -> what its runs come to, one a seed; the first case is what the others are held against. steps of uniform
+    GRPO, None = `STEPS`."""
+    total = float((steps or STEPS) * BUDGET.rollouts)
     out: dict[str, list[Seed]] = {name: [] for name in chosen}
     for seed in seeds:
         base = None
@@ -278,7 +283,7 @@ def compared(runs: dict[str, list[Seed]]) -> dict[str, dict[str, Interval]]:
 
 
 def bench_study(case: str | None) -> Iterator[Figure]:
-    """The study in every world, the ablations, and the page; --case names one world, variants, live, test-time or page."""
+    """The study in every world, the ablations, and the page; --case names one world, variants, long, live, test-time or page."""
     from workbench import bench_study_live, bench_study_page, bench_test_time
 
     for name, options in WORLDS.items():
@@ -286,6 +291,8 @@ def bench_study(case: str | None) -> Iterator[Figure]:
             yield from _kept(name, study(cases(), options, SEEDS))
     if case in (None, "variants"):
         yield from _kept("variants", study(variants(), WORLDS["binary"], SEEDS))
+    if case in (None, "long"):
+        yield from _kept("long", study({name: cases()[name] for name in LONG}, WORLDS["binary"], SEEDS, 4 * STEPS))
     if case in (None, "live"):
         yield from bench_study_live.bench_live()
     if case in (None, "test-time"):

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from workbench import bench_study_page
 from workbench.analysis.intervals import paired
 from workbench.analysis.summary import by_prompt
 from workbench.bench import Figure
@@ -30,8 +31,8 @@ PIPELINES = {
 }
 """Uniform GRPO and the five with the largest gain over it in the binary world."""
 SEEDS = (0, 1, 2)
-STEPS, EVERY = 150, 30
-WORLD = {"samples": 16, "threads": 1}
+STEPS, EVERY = 100, 25
+WORLD = {"samples": 8, "threads": 1}
 
 
 class Lived(NamedTuple):
@@ -83,6 +84,7 @@ def bench_live() -> Iterator[Figure]:
             limit = None if name == "uniform" else runs["uniform"][seed][Lived._fields.index("tokens")]
             rows.append([float(v) for v in live(text, seed, limit)])
             save("live", {"columns": Lived._fields, "steps": STEPS, "runs": runs})
+            bench_study_page.write()
             print(f"live {name} seed {seed}: gain {rows[-1][1]:+.3f}", flush=True)
     base = np.array(runs["uniform"])
     for name, rows in runs.items():

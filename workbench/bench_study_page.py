@@ -41,6 +41,7 @@ def write(folder: Path = RESULTS) -> None:
         "## Right or wrong rewards, as in the papers\n\n" + _main(worlds["binary"]),
         "## The other worlds\n\n" + _others(worlds),
         "## Variants: method, setting or world?\n\n" + _variants(table(kept["variants"])) if "variants" in kept else "",
+        "## Four times the budget\n\n" + _variants(table(kept["long"])) if "long" in kept else "",
         _live(kept["live"]) if "live" in kept else "",
         _test_time(kept["test-time"]) if "test-time" in kept else "",
     ]
@@ -135,9 +136,10 @@ def _others(worlds: Mapping[str, Mapping[str, Mapping[str, Interval]]]) -> str:
 
 
 def _variants(rows: Mapping[str, Mapping[str, Interval]]) -> str:
-    head = "| variant | equal rollouts | equal updates | mixed, over uniform | updates |"
+    head = "| variant | equal rollouts | equal rollouts for training | pass@8 | mixed, over uniform | updates |"
+    columns = ("gain", "gain_train", "gain_pass8", "mixed")
     body = [
-        [f"`{m}`", *(_signed(row[c]) for c in ("gain", "gain_updates", "mixed")), _number(row["updates"], ".0f")]
+        [f"`{m}`", *(_signed(row[c]) for c in columns), _number(row["updates"], ".0f")]
         for m, row in rows.items()
         if m != "uniform"
     ]
@@ -160,7 +162,7 @@ def _live(kept: Mapping) -> str:
 
 The bundled tiny model on its own five tasks (graded rewards), on one core: {kept["steps"]} steps of {BUDGET.prompts}
 prompts and {BUDGET.rollouts} rollouts, {rollouts:,} rollouts a run, {n} seeds each, {kept["date"]}. Skill is the
-pass rate of 16 samples on each of 80 evaluation prompts, {start:.3f} before training; their tokens are counted.
+pass rate of 8 samples on each of 80 evaluation prompts, {start:.3f} before training; their tokens are counted.
 With {n} seeds an interval is wide: what it holds is not told apart.
 
 """ + _rows("| method | gain | over uniform, equal rollouts | equal tokens | mixed groups |", body)
