@@ -4,11 +4,18 @@ Commit directories are the truth, DuckDB is the engine. `Writer` records a run; 
 this process or another; `compact` folds small commits into large files. Needs duckdb and pyarrow, never torch.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from workbench.store.compaction import compact
 from workbench.store.errors import LedgerError, QuestionError, ReadOnlyError, RunBusyError, StoreError
 from workbench.store.reader import Store
 from workbench.store.schema import SCHEMA_VERSION
 from workbench.store.writer import Writer
+
+if TYPE_CHECKING:
+    from IPython.core.interactiveshell import InteractiveShell
 
 __all__ = [
     "SCHEMA_VERSION",
@@ -21,3 +28,10 @@ __all__ = [
     "Writer",
     "compact",
 ]
+
+
+def load_ipython_extension(shell: InteractiveShell) -> None:
+    """`%load_ext workbench.store`: %%sql cells, see `workbench.store.magic`."""
+    from workbench.store.magic import register
+
+    register(shell)
