@@ -1,4 +1,4 @@
-"""Figures of speed and learning, appended as JSON lines: `workbench bench demo | import | start | store | loop | methods | study | all`.
+"""Figures of speed and learning, appended as JSON lines: `workbench bench demo | import | start | store | peers | loop | methods | study | all`.
 
 One object a figure: bench, case, metric, value, unit, peer, ratio (ours / peer, measured in the same run), machine,
 card, date, versions. Wall seconds stand beside CPU seconds, since two busy cores can slow a step twofold.
@@ -134,11 +134,18 @@ def _bench_study(case: str | None) -> Iterator[Figure]:
     yield from bench_study(case)
 
 
+def _bench_peers(case: str | None) -> Iterator[Figure]:
+    from workbench.bench_peers import bench_peers
+
+    yield from bench_peers(case)
+
+
 BENCHES: dict[str, Callable[[str | None], Iterator[Figure]]] = {
     "demo": bench_demo,
     "import": bench_import,
     "start": bench_start,
     "store": _bench_store,
+    "peers": _bench_peers,
     "loop": _bench_loop,
     "methods": _bench_methods,
     "study": _bench_study,

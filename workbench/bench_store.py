@@ -1,8 +1,8 @@
 """What recording costs and what asking costs: the figures of `workbench bench store`.
 
 Cases: tiny (a step of the demo), wide (512 rollouts x 512 tokens with token columns), long (10,000 steps of 512 rollouts,
-then questions to the five million, in `bench_store_long`), kill (a writer killed at 200 points). Peers write the same
-rows in the same run; those that are not installed are named and left out.
+then questions to the five million, in `bench_store_long`), kill (a writer killed at 200 points). trackio, MLflow and
+TRL's completions log are measured beside the store by `workbench bench peers`.
 
 Ours is the whole of recording: the ledger's check, building the tables, writing, fsync, rename. Three peers are plain
 Parquet: "same rows" is every table of the step written as a file of its own from ready-made Arrow tables, with and
@@ -12,7 +12,6 @@ without plan, fates, ledger and beliefs.
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import random
@@ -110,7 +109,7 @@ def _wide() -> Iterator[Figure]:
 
 
 def _recording(case: str, *, groups: int, n: int, tokens: int, steps: int) -> Iterator[Figure]:
-    """Hand-over, durable commit, and cost per row beside plain Parquet and other stores."""
+    """Hand-over, durable commit, and cost per row beside plain Parquet."""
     from workbench.bench import Figure
 
     pool, rng = make_pool(1000), np.random.default_rng(0)
@@ -138,11 +137,6 @@ def _recording(case: str, *, groups: int, n: int, tokens: int, steps: int) -> It
     for peer, seconds in taken.items():
         yield Figure(case, "cost_per_row", ours * per_row, "us", peer, ours / float(np.median(seconds)), note)
     yield Figure(case, "bytes_per_rollout", size, "B", note=f"{note}, before compaction")
-    for name, record in (("trackio", _trackio), ("mlflow", _mlflow)):
-        if importlib.util.find_spec(name) is None:
-            print(f"{case}: {name} is not installed and was left out")
-        else:
-            yield Figure(case, "cost_per_row", ours * per_row, "us", name, ours / record(made[0]), note)
 
 
 def _tables(commit: Path) -> dict[str, pa.Table]:
@@ -179,42 +173,6 @@ def completions_log(step: Step, pool: Pool) -> pa.Table:
         if ragged is not None:
             columns[name] = pa.ListArray.from_arrays(pa.array(ragged.offsets, pa.int32()), pa.array(ragged.values))
     return pa.table(columns)
-
-
-def _trackio(step: Step) -> float:
-    """Seconds to log the rollouts of a step as a table."""
-    import pandas as pd
-    import trackio
-
-    with tempfile.TemporaryDirectory() as where:
-        os.environ["TRACKIO_DIR"] = where
-        trackio.init(project="bench", name="bench")
-        began = time.perf_counter()
-        trackio.log({"rollouts": trackio.Table(dataframe=pd.DataFrame(_rows(step)))}, step=step.step)
-        trackio.finish()
-        return time.perf_counter() - began
-
-
-def _mlflow(step: Step) -> float:
-    """Seconds to log the rollouts of a step as a table."""
-    import mlflow
-
-    with tempfile.TemporaryDirectory() as where:
-        mlflow.set_tracking_uri(f"sqlite:///{where}/mlflow.db")
-        with mlflow.start_run():
-            began = time.perf_counter()
-            mlflow.log_table(_rows(step), "rollouts.json")
-            return time.perf_counter() - began
-
-
-def _rows(step: Step) -> dict[str, list]:
-    r = step.rollouts
-    wide = {
-        c: [v.tolist() for v in getattr(r, c).rows()]
-        for c in ("tokens", "logp", "entropy")
-        if getattr(r, c) is not None
-    }
-    return {"id": r.id.tolist(), "text": r.text.tolist(), "reward": r.reward.tolist(), **wide}
 
 
 def _kill() -> Iterator[Figure]:
