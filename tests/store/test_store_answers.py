@@ -5,9 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from made_steps import made_evaluation, made_pool
+from same import rounded
 
 from workbench.pipeline import fates
 from workbench.store import Store, Writer
+from workbench.store.questions import REQUIRED, load
 from workbench.types import Advantage, Plan, Ragged, Rollouts, Step
 
 CORRECT = {  # step -> prompt -> outcomes: 0 is forgotten, 1 is stuck, 2 is mixed, 3 is always solved
@@ -40,11 +42,10 @@ def step_of(number: int, pool) -> Step:
     return Step(number, prompts, plan, rows, advantage, *fates(rows, advantage), seconds={"generate": 2.0})
 
 
-@pytest.fixture(scope="module")
-def store(tmp_path_factory):
-    folder, pool, evaluation = tmp_path_factory.mktemp("answers"), made_pool(6), made_pool(4, "e")
-    rng = np.random.default_rng(0)
-    for run in ("one", "two"):
+def record(folder, *runs: str) -> None:
+    pool, evaluation = made_pool(6), made_pool(4, "e")
+    for place, run in enumerate(runs):
+        rng = np.random.default_rng(place)
         with Writer(folder, {"name": run}, pool, evaluation, run=run, who={"estimate": ["grpo"]}) as writer:
             mean = np.array([0.9, 0.1, 0.5, 0.99, 0.5, 0.5])
             writer.beliefs(0, {"mopps": {"mean": mean, "low": mean, "high": mean}})
@@ -52,6 +53,20 @@ def store(tmp_path_factory):
             for number in (1, 2, 3) if run == "one" else (1,):
                 step = step_of(number, pool)
                 writer.append(step, None, made_evaluation(number, evaluation, rng) if number != 2 else None)
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("answers")
+    record(folder, "one", "two")
+    with Store.open(folder) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("alone")
+    record(folder, "one")
     with Store.open(folder) as opened:
         yield opened
 
@@ -135,3 +150,48 @@ def test_runs_side_by_side(store):
     ]  # fmt: skip
     assert store.ask("compare_runs", runs=["two"])["run"].to_pylist() == ["two"] * 2
     assert rows[0]["prompts"] == 4 and rows[0]["pipeline"] == '{"estimate": ["grpo"]}'
+
+
+GIVEN = {"prompt": "p0002", "text": "answer", "step": 3, "group": 0, "rollout": "3:p0002:0"}
+OF_ONE_RUN = [name for name, q in load().items() if "run" in q.parameters]
+TIMES = ("time", "started", "last_record")
+
+
+def given(name, **more):
+    return {p.name: GIVEN[p.name] for p in load()[name].parameters.values() if p.default is REQUIRED} | more
+
+
+@pytest.mark.parametrize("name", OF_ONE_RUN)
+def test_an_answer_is_about_its_run_alone(store, alone, name):
+    """A second run of the same prompts, with the same ids, changes nothing."""
+    both, one = (s.ask(name, **given(name, run="one")) for s in (store, alone))
+    kept = [c for c in both.column_names if c not in TIMES]
+    assert rounded(both.select(kept)) == rounded(one.select(kept))
+    assert both.num_rows > 0 or name in ("commands", "events", "metrics_by_step", "page_event_counts", "page_parts")
+
+
+@pytest.mark.parametrize("name", load())
+def test_every_answer_comes_as_pandas_and_polars(store, name):
+    polars = pytest.importorskip("polars")
+    table = store.ask(name, **given(name))
+    pandas, frame = (store.ask(name, format=f, **given(name)) for f in ("pandas", "polars"))
+    assert isinstance(frame, polars.DataFrame)
+    assert list(pandas.columns) == frame.columns == table.column_names
+    assert len(pandas) == len(frame) == table.num_rows
+
+
+@pytest.mark.parametrize(
+    ("what", "name"),
+    [
+        ("history of one prompt", "outcomes_of_prompt"), ("zero-advantage share per step", "zero_advantage_by_step"),
+        ("most varied", "most_varied"), ("most wasted", "most_wasted"), ("stuck", "stuck"), ("forgotten", "forgotten"),
+        ("calibration", "calibration"), ("ledger", "ledger_by_prompt"), ("ledger by fate", "ledger_by_fate"),
+        ("wasted", "wasted"), ("sign flips", "sign_flips"), ("tree of a group", "tree_of_group"),
+        ("top and bottom completions", "top_completions"), ("most surprising completions", "surprising_completions"),
+        ("search", "search_completions"), ("tokens outside a ratio band", "tokens_outside_band"),
+        ("compare runs", "compare_runs"),
+    ],
+)  # fmt: skip
+def test_the_questions_that_were_promised_have_answers(store, what, name):
+    params = given(name, run="one") if "run" in load()[name].parameters else {}
+    assert store.ask(name, **params).num_rows > 0, what
