@@ -7,7 +7,9 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import sys
 import time
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
@@ -18,11 +20,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from workbench.numerics.forks import nodes_of
 from workbench.pipeline import Pipeline, States, advance
 from workbench.types import Budget, Event, Rollouts, Step
 
 if TYPE_CHECKING:
     from workbench.store import Store
+
+POSITION = "position.npz"
+"""The file of a checkpoint that says where the run stood, beside the world's own files."""
 
 SIM = "sim"
 """The model name that stands for a simulated world."""
@@ -169,6 +175,35 @@ def _toml(value: object) -> str:
     return json.dumps(list(value) if isinstance(value, tuple) else value, ensure_ascii=False)
 
 
+def _write_position(folder: Path, available: np.ndarray) -> None:
+    """Which prompts are in, and torch's generator where torch is in use."""
+    torch = sys.modules.get("torch")
+    state = np.empty(0, np.uint8) if torch is None else torch.get_rng_state().numpy()
+    np.savez(folder / POSITION, available=available, torch=state)
+
+
+def _read_position(folder: Path) -> np.ndarray | None:
+    """Put torch's generator where it was; the (N,) mask of prompts that are in, None in a checkpoint without one."""
+    if not (folder / POSITION).exists():
+        return None
+    with np.load(folder / POSITION) as kept:
+        if len(kept["torch"]):
+            import torch
+
+            torch.set_rng_state(torch.from_numpy(kept["torch"].copy()))
+        return kept["available"]
+
+
+def _to_disk(folder: Path) -> None:
+    """Wait until the files of a folder are on the disk: a rename may get there before what it names."""
+    for path in [*sorted(p for p in folder.rglob("*") if p.is_file()), folder]:
+        handle = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
 class Run:
     """One experiment being run, one step at a time, everything recorded. A context manager."""
 
@@ -225,6 +260,12 @@ class Run:
         if list(recorded.ids) != list(pool.ids):
             raise ValueError(f"run {run} had other prompts than these tasks give; resume it with its tasks and seed")
         self.world.load(found[-1])
+        if (kept := _read_position(found[-1])) is not None:
+            if len(kept) != len(self.available):
+                raise ValueError(
+                    f"{found[-1]} was made for {len(kept)} prompts; these tasks give {len(self.available)}"
+                )
+            self.available = kept
         self.states = self.pipeline.fold(
             pool, (s for s in store.steps(run, pool, needs=self.pipeline.needs) if s.step <= at)
         )
@@ -280,7 +321,10 @@ class Run:
             rollouts, seconds = self.evaluate()
             done = replace(done, seconds={**done.seconds, "evaluate": seconds})
         began = time.perf_counter()
-        self.writer.append(done, self.pipeline.reveal(self.states), evaluation=rollouts)
+        tests = getattr(self.world, "taken_decisions", lambda: None)()
+        self.writer.append(
+            done, self.pipeline.reveal(self.states), evaluation=rollouts, nodes=nodes_of(done.rollouts), decisions=tests
+        )
         self._recording = time.perf_counter() - began
         if e.checkpoint_every and number % e.checkpoint_every == 0 and number != self.target:
             self.checkpoint()
@@ -309,15 +353,22 @@ class Run:
         self.pipeline, self.states = new, states
 
     def checkpoint(self) -> None:
-        """Save the world under the current step, whole or not at all; the one before it is removed."""
+        """Save the world under the current step, whole or not at all; the one before it is removed.
+
+        Draws are keyed by seed, step and rollout, and methods' states are folded from the record, so weights and
+        optimiser, the prompts that are in, and torch's own generator (a loss may draw from it) are all there is to keep.
+        """
         folder = self.checkpoints()
         final, part = folder / f"step-{self.n_steps:06d}", folder / f"step-{self.n_steps:06d}.tmp"
+        if final.exists():  # made at this very step; nothing was trained since
+            return
         self.writer.flush()  # a checkpoint ahead of the store would resume with a step missing
         try:
             shutil.rmtree(part, ignore_errors=True)
             part.mkdir(parents=True)
             self.world.save(part)
-            shutil.rmtree(final, ignore_errors=True)
+            _write_position(part, self.available)
+            _to_disk(part)
             part.rename(final)
         except OSError as error:
             shutil.rmtree(part, ignore_errors=True)
