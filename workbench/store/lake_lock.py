@@ -33,6 +33,8 @@ class Lock:
         self._con, self._lake, self.what = con.cursor(), lake, what
         self._key = key_of(lake, what)
         self._busy = threading.Lock()
+        low, high = self._key & 0xFFFFFFFF, self._key >> 32 & 0xFFFFFFFF
+        self._mine = f"locktype = 'advisory' AND granted AND objsubid = 1 AND {HERE} AND classid = {high}::oid AND objid = {low}::oid"
 
     def take(self, *, wait: bool = False) -> bool:
         """Take it; False where somebody else has it."""
@@ -51,20 +53,17 @@ class Lock:
 
     def holder(self) -> str:
         """Who has it, as far as the server says."""
-        low, high = self._key & 0xFFFFFFFF, self._key >> 32 & 0xFFFFFFFF
         with told(self._lake):
-            found = self._ask(
-                "SELECT max(application_name) AS who FROM pg_locks JOIN pg_stat_activity USING (pid)"
-                f" WHERE locktype = 'advisory' AND granted AND {HERE} AND classid = {high}::oid AND objid = {low}::oid"
-            )
+            query = "SELECT max(application_name) AS who FROM pg_locks JOIN pg_stat_activity USING (pid)"
+            found = self._ask(f"{query} WHERE {self._mine}")
         return str(found or "another writer")
 
     def sure(self) -> None:
         """Look whether it is still ours: after a lost connection take it again, or RunBusyError."""
         with self._busy:
             with suppress(duckdb.Error):
-                self._ask("SELECT 1 AS one")
-                return
+                if self._ask(f"SELECT count(*) AS n FROM pg_locks WHERE {self._mine} AND pid = pg_backend_pid()"):
+                    return
             with suppress(duckdb.Error):
                 self._con.execute("ROLLBACK")
             if not self.take():

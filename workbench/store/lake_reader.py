@@ -80,7 +80,8 @@ class LakeStore(Store):
                 return None
             changed = self._changed(snapshot)
             anew = changed is None
-            names = [t for t in tables() if t not in WIDE and (t in there(con) if changed is None else t in changed)]
+            grown = set(there(con)) if changed is None else changed
+            names = [table for table in tables() if table not in WIDE and table in grown]
             rows: dict[str, pa.Table] = {}
             for name in names:
                 made = (
