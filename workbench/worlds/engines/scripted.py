@@ -1,0 +1,171 @@
+"""An engine without a model: what comes next is a function of the path. For tests of growth, pruning and resuming.
+
+It answers as a transformers engine would: the same draws at the same positions give the same tokens, statistics are
+those of the distribution, and prefilled and decoded count what a cache would have had to compute.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+
+import numpy as np
+
+from workbench.types import Ragged
+from workbench.worlds.engines import NEVER, Segments, Until
+from workbench.worlds.engines.draws import uniform
+
+Script = Callable[[tuple[int, ...]], Mapping[int, float]]
+"""What may follow a path (prefix and generated tokens): token id -> probability, summing to 1."""
+
+
+def told(tree: Mapping[tuple[int, ...], Mapping[int, float]], stop: int) -> Script:
+    """A script from a table: the longest entry that the path ends with speaks; where none does, the answer stops."""
+
+    def script(path: tuple[int, ...]) -> Mapping[int, float]:
+        for start in range(len(path) + 1):
+            if path[start:] in tree:
+                return tree[path[start:]]
+        return {stop: 1.0}
+
+    return script
+
+
+class ScriptedEngine:
+    """Continues prefixes as a script says. Weights are none, so `sync` does nothing."""
+
+    copy_of = None
+
+    def __init__(self, script: Script) -> None:
+        self.script = script
+
+    def sync(self) -> None:
+        """There is nothing to take over."""
+
+    def open(
+        self,
+        prefixes: Sequence[Sequence[int]],
+        owner: np.ndarray,
+        keys: np.ndarray,
+        *,
+        position: np.ndarray | None = None,
+        temperature: float = 1.0,
+        stop: Collection[int] = (),
+    ) -> ScriptedSession:
+        """See `SegmentEngine.open`."""
+        return ScriptedSession(self.script, prefixes, owner, keys, position, temperature, stop)
+
+    def generate(
+        self,
+        prefixes: Sequence[Sequence[int]],
+        n: np.ndarray,
+        max_tokens: np.ndarray,
+        keys: np.ndarray,
+        *,
+        position: np.ndarray | None = None,
+        temperature: float = 1.0,
+        stop: Collection[int] = (),
+    ) -> Segments:
+        """See `Engine.generate`."""
+        owner = np.repeat(np.arange(len(prefixes)), np.asarray(n, np.int64))
+        session = self.open(prefixes, owner, keys, position=position, temperature=temperature, stop=stop)
+        made = session.advance(np.repeat(np.asarray(max_tokens, np.int64), n))
+        finish = np.where(made.finish == "", "length", made.finish).astype(object)
+        return made._replace(finish=finish, prefilled=session.prefilled, decoded=session.decoded)
+
+
+class ScriptedSession:
+    """See `workbench.worlds.engines.Session`."""
+
+    def __init__(self, script, prefixes, owner, keys, position, temperature, stop) -> None:
+        if not len(prefixes) or not all(map(len, prefixes)):
+            raise ValueError("a session needs prefixes, each with one token at least")
+        self.script, self.temperature, self.stops = script, temperature, frozenset(stop)
+        self.paths = [tuple(int(t) for t in prefixes[o]) for o in owner]
+        self.keys = np.asarray(keys, np.uint64)
+        self.place = np.zeros(len(owner), np.int64) if position is None else np.asarray(position, np.int64).copy()
+        self.prefilled, self.decoded = sum(map(len, {tuple(p) for p in prefixes})), 0
+        self._forced: dict[int, int] = {}
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    def advance(self, limit: np.ndarray, until: Until = NEVER) -> Segments:
+        """See `Session.advance`."""
+        began, decoded = time.perf_counter(), self.decoded
+        if len(self) and np.min(limit) < 1:
+            raise ValueError("a row that goes on makes one token at least; leave out the others with keep")
+        made = [self._segment(i, int(n), until) for i, n in enumerate(limit)]
+        finish = np.array([stopped for _, stopped in made], dtype=object)
+        self._select(np.flatnonzero(finish == ""))
+        columns = [
+            Ragged.of([[t[k] for t in row] for row, _ in made], d)
+            for k, d in enumerate((np.int32, np.float32, np.float32))
+        ]
+        return Segments(*columns, finish, 0, self.decoded - decoded, time.perf_counter() - began)
+
+    def keep(self, rows: np.ndarray, keys: np.ndarray) -> None:
+        """See `Session.keep`."""
+        if self._forced:
+            raise ValueError("forced tokens wait for their rows; advance before keep")
+        self._select(np.asarray(rows, np.int64))
+        self.keys = np.asarray(keys, np.uint64)
+
+    def rewind(self, row: int, tokens: int, last: int | None) -> None:
+        """See `Session.rewind`."""
+        if tokens < 1:
+            return
+        self.paths[row] = self.paths[row][:-tokens]
+        if last is not None:
+            if self.paths[row][-1] != last:
+                raise ValueError(f"the token before those taken back is {self.paths[row][-1]}, not {last}")
+            self.decoded += 1  # fed again for the distribution after it, as a model has to
+        self.place[row] -= tokens
+
+    def force(self, row: int, token: int) -> None:
+        """See `Session.force`."""
+        self._forced[row] = int(token)
+
+    def top(self, m: int) -> tuple[np.ndarray, np.ndarray]:
+        """See `Session.top`. Where fewer than m tokens are possible, the rest are -1 at -inf."""
+        ids = np.full((len(self), m), -1, np.int32)
+        logp = np.full((len(self), m), -np.inf, np.float32)
+        for i, path in enumerate(self.paths):
+            ranked = sorted(self.script(path).items(), key=lambda item: (-item[1], item[0]))[:m]
+            for k, (token, p) in enumerate(ranked):
+                ids[i, k], logp[i, k] = token, np.log(p)
+        return ids, logp
+
+    def _segment(self, row: int, limit: int, until: Until) -> tuple[list[tuple[int, float, float]], str]:
+        made: list[tuple[int, float, float]] = []
+        while len(made) < limit:
+            token, logp, entropy = self._next(row)
+            made.append((token, logp, entropy))
+            self.paths[row] += (token,)
+            self.place[row] += 1
+            if token in self.stops:
+                return made, "stop"
+            self.decoded += 1
+            if token in until.markers or (until.entropy is not None and entropy > until.entropy):
+                break
+        return made, ""
+
+    def _next(self, row: int) -> tuple[int, float, float]:
+        """The token where the cumulative probability, in order of token id, passes the draw."""
+        following = sorted((t, p) for t, p in self.script(self.paths[row]).items() if p > 0)
+        ids, p = np.array([t for t, _ in following]), np.array([p for _, p in following], float)
+        weight = p ** (1 / (self.temperature or 1.0))
+        p = weight / weight.sum()
+        draw = float(uniform(self.keys[row : row + 1], self.place[row : row + 1])[0])
+        k = int(p.argmax()) if self.temperature == 0 else int(np.searchsorted(p.cumsum(), draw * p.sum(), side="right"))
+        k = min(k, len(p) - 1)
+        if row in self._forced:
+            token = self._forced.pop(row)
+            found = np.flatnonzero(ids == token)
+            return token, float(np.log(p[found[0]])) if len(found) else -np.inf, float(-(p * np.log(p)).sum())
+        return int(ids[k]), float(np.log(p[k])), float(-(p * np.log(p)).sum())
+
+    def _select(self, rows: np.ndarray) -> None:
+        self.paths = [self.paths[r] for r in rows]
+        self.keys, self.place = self.keys[rows], self.place[rows]
+        self._forced = {i: self._forced[r] for i, r in enumerate(rows.tolist()) if r in self._forced}
