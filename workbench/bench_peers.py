@@ -1,6 +1,6 @@
 """The same rollouts written by what people log them with today: the figures of `workbench bench peers`.
 
-Cases: text (512 rollouts a step, completions of about 300 characters), tokens (512 rollouts x 512 tokens with ids,
+Cases: text (512 rollouts a step, completions of 300 characters), tokens (512 rollouts x 512 tokens with ids,
 log-probabilities and entropies). The clock runs from the first step handed over until the recorder says that all of
 them are written, and each peer is used by its fastest documented way for tables, and for rows where it has one:
 
@@ -29,13 +29,13 @@ import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from workbench.bench_search import with_text
 from workbench.bench_store import make_pool, make_step
 from workbench.store import Writer
 from workbench.types import Pool, Step
@@ -97,16 +97,9 @@ def there(case: str) -> dict[str, Recorder]:
 
 
 def written(tokens: int, steps: int) -> tuple[Pool, list[Step]]:
-    """A pool and the steps that all recorders write, with completions of about 300 characters."""
+    """A pool and the steps that all recorders write, with completions of 300 characters."""
     pool, rng = make_pool(1000), np.random.default_rng(0)
-    words = np.array(
-        ["the", "sum", "of", "both", "is", "carry", "one", "then", "so", "we", "have", "17", "+", "25", "="]
-    )
-    made = []
-    for number in range(1, steps + 1):
-        step = make_step(number, pool, rng, GROUPS, GROUP, tokens)
-        text = np.array([" ".join(line) for line in rng.choice(words, (len(step.rollouts), 75))], object)
-        made.append(replace(step, rollouts=step.rollouts.with_(text=text)))
+    made = [with_text(make_step(s, pool, rng, GROUPS, GROUP, tokens), rng) for s in range(1, steps + 1)]
     return pool, made
 
 

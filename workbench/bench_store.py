@@ -1,8 +1,9 @@
 """What recording costs and what asking costs: the figures of `workbench bench store`.
 
 Cases: tiny (a step of the demo), wide (512 rollouts x 512 tokens with token columns), long (10,000 steps of 512 rollouts,
-then questions to the five million, in `bench_store_long`), kill (a writer killed at 200 points). trackio, MLflow and
-TRL's completions log are measured beside the store by `workbench bench peers`.
+then questions to the five million, in `bench_store_long`), search (100,000 completions, in `bench_search`), kill (a
+writer killed at 200 points). trackio, MLflow and TRL's completions log are measured beside the store by
+`workbench bench peers`.
 
 Ours is the whole of recording: the ledger's check, building the tables, writing, fsync, rename. Three peers are plain
 Parquet: "same rows" is every table of the step written as a file of its own from ready-made Arrow tables, with and
@@ -50,9 +51,16 @@ PEERS = {
 
 def bench_store(case: str | None) -> Iterator[Figure]:
     """Recording and asking, by case; see the module."""
+    from workbench.bench_search import search
     from workbench.bench_store_long import long_run
 
-    cases: dict[str, Callable[[], Iterator[Figure]]] = {"tiny": _tiny, "wide": _wide, "long": long_run, "kill": _kill}
+    cases: dict[str, Callable[[], Iterator[Figure]]] = {
+        "tiny": _tiny,
+        "wide": _wide,
+        "long": long_run,
+        "search": search,
+        "kill": _kill,
+    }
     if case is not None and case not in cases:
         raise ValueError(f"no case {case!r}; there are {', '.join(cases)}")
     for name, figures in cases.items():

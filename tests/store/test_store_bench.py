@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from workbench import bench_store, bench_store_long
+from workbench import bench_search, bench_store, bench_store_long
 
 
 def figures(case):
@@ -29,6 +29,14 @@ def test_a_long_run_is_asked_in_a_fresh_process(monkeypatch):
     assert found["reader_peak_memory"].note.startswith("1,280 rollouts")
 
 
+def test_searches_are_timed(monkeypatch):
+    for name, n in {"STEPS": 3, "GROUPS": 2, "GROUP": 4}.items():
+        monkeypatch.setattr(bench_search, name, n)
+    found = figures("search")
+    assert set(found) == set(bench_search.QUERIES)
+    assert "0 shown of 24 completions" in found["nothing"].note and "0 shown" not in found["common_words"].note
+
+
 def test_kills_are_counted(monkeypatch):
     monkeypatch.setattr(bench_store, "KILLS", 2)
     found = figures("kill")
@@ -36,5 +44,5 @@ def test_kills_are_counted(monkeypatch):
 
 
 def test_cases_are_named():
-    with pytest.raises(ValueError, match="no case 'x'; there are tiny, wide, long, kill"):
+    with pytest.raises(ValueError, match="no case 'x'; there are tiny, wide, long, search, kill"):
         list(bench_store.bench_store("x"))

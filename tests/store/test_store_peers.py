@@ -57,7 +57,7 @@ def test_all_write_the_same_rows(small, tmp_path):
         assert ours[name].tolist() == theirs[name].tolist(), name
     for name in ("tokens", "logp"):
         np.testing.assert_array_equal(np.stack(ours[name]), np.stack(theirs[name]))
-    assert 200 < ours["completion"].str.len().mean() < 400
+    assert set(ours["completion"].str.len()) <= {300, 299}
 
 
 def test_trl_writes_its_completions_log(small, tmp_path):
