@@ -105,6 +105,10 @@ class Session(Protocol):
         """(B, m) int32 ids and float32 log-probabilities at temperature 1 of the likeliest next tokens."""
         ...
 
+    def hidden(self) -> np.ndarray:
+        """(B, d) float32: the last layer's state, after its norm, at the last token of each row."""
+        ...
+
 
 class SegmentEngine(Engine, Protocol):
     """An engine that can pause."""

@@ -136,6 +136,10 @@ class ScriptedSession:
                 ids[i, k], logp[i, k] = token, np.log(p)
         return ids, logp
 
+    def hidden(self) -> np.ndarray:
+        """(B, 1): the length of each path; a script has no other state. See `Session.hidden`."""
+        return np.array([len(path) for path in self.paths], np.float32).reshape(-1, 1)
+
     def _segment(self, row: int, limit: int, until: Until) -> tuple[list[tuple[int, float, float]], str]:
         made: list[tuple[int, float, float]] = []
         while len(made) < limit:

@@ -47,10 +47,11 @@ class TransformersSession:
         self.stops = np.fromiter(sorted(stop), np.int64)
         self.prefilled, self.decoded = sum(map(len, distinct)), 0
         start = prefill(model, distinct)
-        self._first = logits_of(model, start.hidden)  # (P, V): what a row rewound to its start goes on from
+        self._first = start.hidden  # (P, d): what a row rewound to its start goes on from
+        first = logits_of(model, start.hidden)  # (P, V)
         self._owner = owner
         at = torch.as_tensor(owner, device=model.device)
-        self._logits = self._first[at]
+        self._hidden, self._logits = self._first[at], first[at]
         self._state: Prefixed = fan_out(start, at)
         self._forced: dict[int, int] = {}
 
@@ -129,7 +130,8 @@ class TransformersSession:
         self._state.position[row] -= taken
         self.place[row] -= tokens
         if last is None:
-            self._logits[row] = self._first[int(self._owner[row])]
+            self._hidden[row] = self._first[int(self._owner[row])]
+            self._logits[row] = logits_of(self.model, self._hidden[row][None])[0]
             return
         ids, fed = np.zeros(len(self), np.int64), np.zeros(len(self), bool)
         ids[row], fed[row] = last, True
@@ -145,13 +147,18 @@ class TransformersSession:
         logp, ids = torch.log_softmax(self._logits.float(), -1).topk(min(m, self._logits.shape[1]), -1)
         return ids.to(torch.int32).cpu().numpy(), logp.cpu().numpy()
 
+    @torch.inference_mode()
+    def hidden(self) -> np.ndarray:
+        """See `Session.hidden`."""
+        return self._hidden.float().cpu().numpy()
+
     def _logp_of(self, row: int, token: int) -> float:
         return float(torch.log_softmax(self._logits[row].float() / (self.temperature or 1.0), -1)[token])
 
     def _select(self, rows: np.ndarray) -> None:
         at = torch.as_tensor(rows, device=self.model.device)
         self._state = fan_out(self._state, at)
-        self._logits = self._logits[at]
+        self._hidden, self._logits = self._hidden[at], self._logits[at]
         self.keys, self.place, self._owner = self.keys[rows], self.place[rows], self._owner[rows]
         self._forced = {i: self._forced[r] for i, r in enumerate(rows.tolist()) if r in self._forced}
 
@@ -166,6 +173,6 @@ class TransformersSession:
         token = torch.as_tensor(ids, device=device)[:, None]
         hidden = body(self.model, token, seen, self._state.position[:, None], self._state.cache)
         self._state = self._state._replace(mask=mask, position=self._state.position + real.to(torch.int64))
-        logits = logits_of(self.model, hidden[:, -1])
-        self._logits = torch.where(real[:, None], logits, self._logits)
+        self._hidden = torch.where(real[:, None], hidden[:, -1], self._hidden)
+        self._logits = torch.where(real[:, None], logits_of(self.model, hidden[:, -1]), self._logits)
         self.decoded += int(fed.sum())
