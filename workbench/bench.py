@@ -1,4 +1,4 @@
-"""Figures of speed and learning, appended as JSON lines: `workbench bench demo | import | start | store | peers | loop | methods | study | all`.
+"""Figures of speed and learning, appended as JSON lines: `workbench bench demo | import | start | store | lake | peers | loop | methods | study | all`.
 
 One object a figure: bench, case, metric, value, unit, peer, ratio (ours / peer, measured in the same run), machine,
 card, date, versions. Wall seconds stand beside CPU seconds, since two busy cores can slow a step twofold.
@@ -116,6 +116,12 @@ def _bench_store(case: str | None) -> Iterator[Figure]:
     yield from bench_store(case)
 
 
+def _bench_lake(case: str | None) -> Iterator[Figure]:
+    from workbench.bench_lake import bench_lake
+
+    yield from bench_lake(case)
+
+
 def _bench_loop(case: str | None) -> Iterator[Figure]:
     from workbench.bench_loop import bench_loop
 
@@ -145,6 +151,7 @@ BENCHES: dict[str, Callable[[str | None], Iterator[Figure]]] = {
     "import": bench_import,
     "start": bench_start,
     "store": _bench_store,
+    "lake": _bench_lake,
     "peers": _bench_peers,
     "loop": _bench_loop,
     "methods": _bench_methods,

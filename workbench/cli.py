@@ -1,4 +1,4 @@
-"""The command line: workbench demo | run | dashboard | store | replay | compare | sweep | diagnose | methods | make-tiny | bench."""
+"""The command line: workbench demo | run | dashboard | store | replay | compare | sweep | diagnose | doctor | methods | make-tiny | bench."""
 
 from __future__ import annotations
 
@@ -89,6 +89,11 @@ def build_parser() -> argparse.ArgumentParser:
     diagnose.add_argument("--store", default="store", help="folder where runs are kept (default: ./%(default)s)")
     diagnose.set_defaults(command=_diagnose)
 
+    doctor = commands.add_parser("doctor", help="what this machine can run, and why not")
+    doctor.add_argument("--store", default="store", help="folder where runs shall be kept (default: ./%(default)s)")
+    doctor.add_argument("--json", action="store_true", help="the findings as JSON")
+    doctor.set_defaults(command=_doctor)
+
     methods = commands.add_parser("methods", help="list the methods, or those that act at a verb")
     methods.add_argument("verb", nargs="?")
     methods.set_defaults(command=_methods)
@@ -99,7 +104,7 @@ def build_parser() -> argparse.ArgumentParser:
     tiny.set_defaults(command=_make_tiny)
 
     bench = commands.add_parser("bench", help="measure speed and learning; figures are appended as JSON lines")
-    bench.add_argument("name", help="demo, import, start, store, peers, loop, methods, study or all")
+    bench.add_argument("name", help="demo, import, start, store, lake, peers, loop, methods, study or all")
     bench.add_argument("--case", help="only this case, for example tiny")
     bench.add_argument("--out", type=Path, default=Path("tests/benchmarks/results"))
     bench.set_defaults(command=_bench)
@@ -165,6 +170,12 @@ def _diagnose(args: argparse.Namespace) -> int:
     if not findings:
         print(f"nothing found by {len(RULES)} rules: {', '.join(RULES)}")
     return 0
+
+
+def _doctor(args: argparse.Namespace) -> int:
+    from workbench import doctor
+
+    return doctor.report(args.store, as_json=args.json)
 
 
 def _methods(args: argparse.Namespace) -> int:
