@@ -1,0 +1,65 @@
+"""What an objective does to every token: the ratio it sees, the weight it gives, what it clips, and the push that is left."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, NamedTuple
+
+from workbench.stages import Method, State
+
+if TYPE_CHECKING:
+    import torch
+
+    from workbench.types import Batch, Loss
+
+WEIGHTS = ("importance", "center")
+"""Names under which objectives report a weight beside the ratio, in Loss.stats."""
+
+CLIPS = ("clipped", "clip_low", "clip_high", "truncated", "filtered")
+"""Names under which they report tokens whose gradient the clip stops or whose weight it changes."""
+
+
+class Tokens(NamedTuple):
+    """(B, T) each, 0 outside the mask: ratio; weight; clipped bool; coefficient = -d term / d logp, before reduction.
+
+    A positive coefficient makes the token more likely. Where a term couples the tokens of a row, it is the sum of what
+    the whole row's terms push at this token."""
+
+    ratio: torch.Tensor
+    weight: torch.Tensor
+    clipped: torch.Tensor
+    coefficient: torch.Tensor
+
+
+def tokens(method: Method, state: State, batch: Batch, verb: str = "loss") -> Tokens:
+    """Look at an objective (verb "loss" or "penalty") on a batch; its logp is taken as a fresh variable.
+
+    ratio is pi / pi_proximal where the objective names none. Raises ValueError where the method lacks the verb."""
+    import torch
+
+    if verb not in ("loss", "penalty") or verb not in method.verbs:
+        raise ValueError(f"{method!r} has no {verb!r} to look at; it acts at {', '.join(method.verbs)}")
+    logp = batch.logp.detach().clone().requires_grad_()
+    made: Loss = getattr(method, verb)(state, batch._replace(logp=logp))
+    mask = batch.mask.bool()
+    zero = torch.zeros_like(batch.logp.detach())
+    pushed = (made.term * mask * (1 if made.weight is None else made.weight)).sum()
+    grad = None
+    if pushed.requires_grad:
+        (grad,) = torch.autograd.grad(pushed, logp, allow_unused=True)
+    stats: Mapping[str, torch.Tensor] = made.stats
+    drift = torch.where(mask, logp.detach() - batch.proximal, zero).clamp(-20, 20)
+    weight = torch.ones_like(zero) if made.weight is None else made.weight.detach()
+    for name in WEIGHTS:
+        if name in stats:
+            weight = weight * stats[name]
+    clipped = torch.zeros_like(mask)
+    for name in CLIPS:
+        if name in stats:
+            clipped = clipped | (stats[name] > 0)
+    return Tokens(
+        torch.where(mask, stats.get("ratio", drift.exp()).expand_as(zero), zero),
+        torch.where(mask, weight.expand_as(zero), zero),
+        clipped & mask,
+        zero if grad is None else torch.where(mask, -grad, zero),
+    )
