@@ -68,7 +68,7 @@ def bench_peers(case: str | None) -> Iterator[Figure]:
         seconds, size = _measure(recorders, pool, made)
         rows = steps * GROUPS * GROUP
         ours = float(np.median(seconds.pop("ours")))
-        note = f"{steps} steps of {GROUPS * GROUP} rollouts, median of {REPEATS}"
+        note = f"{steps} steps of {GROUPS * GROUP} rollouts, median of {REPEATS}; load {os.getloadavg()[0]:.1f}"
         for peer, taken in seconds.items():
             theirs = float(np.median(taken))
             told = f"{note}; {peer} takes {1e6 * theirs / rows:.1f} us and {size[peer] / rows:.0f} bytes a rollout"
