@@ -1,0 +1,89 @@
+"""The doctor says what is there, what is not, and what to do; it never breaks itself."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import pytest
+
+from workbench import doctor
+from workbench.cli import main
+from workbench.doctor import BROKEN, OK, OPEN, Finding
+
+
+def by_name(found: list[Finding]) -> dict[str, Finding]:
+    return {f.name: f for f in found}
+
+
+def test_a_healthy_machine_leaves_with_0_and_every_gap_has_a_way_out(tmp_path, capsys) -> None:
+    assert main(["doctor", "--store", str(tmp_path), "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    found = by_name([Finding(**f) for f in told["findings"]])
+    assert told["ok"] is True
+    names = {"python", "torch", "duckdb", "vllm", "trl", "peft", "cores", "memory for tiny", "memory for smollm2"}
+    assert names | {"duckdb ducklake", "duckdb postgres", "postgres", "chromium", "store", "model tiny"} <= set(found)
+    assert any(name.startswith("CUDA") for name in found)
+    assert found["torch"].found.startswith("2.")
+    for finding in found.values():
+        assert finding.state == OK or finding.way_out or finding.name == "bfloat16 on the CPU"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_missing_package_is_broken_where_needed_and_open_where_not(monkeypatch, capsys, tmp_path) -> None:
+    real = doctor.importlib.util.find_spec
+    gone = {"pyarrow", "vllm"}
+    monkeypatch.setattr(doctor.importlib.util, "find_spec", lambda name: None if name in gone else real(name))
+    found = by_name(list(doctor.packages()))
+    assert found["pyarrow"] == Finding("pyarrow", BROKEN, "not installed; the store cannot run", "pip install pyarrow")
+    assert found["vllm"].state == OPEN
+    assert found["vllm"].way_out == "pip install 'rollout-workbench[gpu]'"
+    assert doctor.report(str(tmp_path)) == 1
+    assert capsys.readouterr().out.splitlines()[-1] == "cannot run: pyarrow"
+
+
+def test_memory_is_held_against_what_models_need(monkeypatch) -> None:
+    import psutil
+
+    class Memory:
+        available = 3 << 30
+
+    monkeypatch.setattr(psutil, "virtual_memory", Memory)
+    found = by_name(list(doctor.memory()))
+    assert (found["memory for tiny"].state, found["memory for smollm2"].state) == (OK, OPEN)
+    assert found["memory for smollm2"].found == "3.0 GiB free, about 6 needed"
+    assert found["memory for smollm2"].way_out == "close other programs, or use --model tiny"
+
+
+def test_an_old_python_is_told(monkeypatch) -> None:
+    monkeypatch.setattr(sys, "version_info", (3, 10, 4, "final", 0))
+    (finding,) = doctor.python()
+    assert (finding.state, finding.found) == (BROKEN, "3.10.4")
+
+
+def test_a_folder_that_cannot_be_written_is_broken(tmp_path, monkeypatch) -> None:
+    def refuse(**_):
+        raise PermissionError(13, "Permission denied")
+
+    (fine,) = doctor.store(str(tmp_path / "a" / "b"))
+    assert (fine.state, fine.found.startswith(f"{tmp_path} can be written")) == (OK, True)
+    monkeypatch.setattr(doctor.tempfile, "NamedTemporaryFile", refuse)
+    (finding,) = doctor.store(str(tmp_path))
+    assert finding.found == f"{tmp_path} cannot be written: Permission denied"
+    assert finding.way_out == "give another folder with --store"
+
+
+def test_a_check_that_breaks_is_a_finding_and_the_others_go_on(monkeypatch, tmp_path) -> None:
+    def half_installed():
+        raise ImportError("libcudart.so.12: cannot open shared object file")
+
+    monkeypatch.setattr(doctor, "CHECKS", (half_installed, doctor.python))
+    found = doctor.examine(str(tmp_path))
+    assert [(f.name, f.state) for f in found] == [("half_installed", BROKEN), ("python", OK), ("store", OK)]
+    assert "libcudart" in found[0].found
+
+
+@pytest.mark.parametrize("state", [OK, OPEN, BROKEN])
+def test_a_line_ends_with_its_way_out(state) -> None:
+    assert str(Finding("x", state, "y", "z")).splitlines()[-1].strip() == "-> z"
+    assert "\n" not in str(Finding("x", state, "y"))
