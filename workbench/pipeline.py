@@ -8,7 +8,7 @@ one method leaves all other draws alone and two pipelines compare on common rand
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -18,7 +18,7 @@ import numpy as np
 
 from workbench import catalog
 from workbench.methods.uniform import Uniform
-from workbench.stages import DECIDES, VERBS, Method, Only, State, World
+from workbench.stages import DECIDES, VERBS, Branch, Checkpoint, Method, Only, Prune, State, World
 from workbench.types import (
     Advantage,
     Budget,
@@ -199,23 +199,41 @@ def _bound(method: Method, verb: str, states: States) -> Callable[..., Any]:
     return partial(getattr(method, verb), states[method.name])
 
 
-def _branching(pipeline: Pipeline, states: States, seed: int, step: int, round_: int) -> tuple:
+def _branching(
+    pipeline: Pipeline, states: States, seed: int, step: int, round_: int
+) -> tuple[Branch | None, Prune | None]:
     """The branch and prune hooks of all methods as two functions of a frontier, or None where nobody acts."""
     forks, cuts = pipeline.actors("branch"), pipeline.actors("prune")
+    rngs = {  # one stream per verb and method, drawn from checkpoint by checkpoint
+        (verb, m.name): generator(seed, step, round_, verb, m.name)
+        for verb, methods in (("branch", forks), ("prune", cuts))
+        for m in methods
+    }
 
     def branch(frontier: Frontier) -> Fork:
-        made = [_bound(m, "branch", states)(frontier, generator(seed, step, round_, "branch", m.name)) for m in forks]
+        made = [_bound(m, "branch", states)(frontier, rngs["branch", m.name]) for m in forks]
         width = np.prod([f.width for f in made], axis=0)
-        return Fork(width, made[-1].at, made[-1].token, {k: v for f in made for k, v in f.why.items()})
+        at, token = made[-1].at, made[-1].token
+        for fork in reversed(made[:-1]):  # where the last one lets a row go on, an earlier one may say where it forks
+            alone = made[-1].width <= 1
+            at, token = np.where(alone, fork.at, at), np.where(alone, fork.token, token)
+        return Fork(width, at, token, {k: v for f in made for k, v in f.why.items()}, _joined(made))
 
     def prune(frontier: Frontier) -> Cut:
-        made = [_bound(m, "prune", states)(frontier, generator(seed, step, round_, "prune", m.name)) for m in cuts]
+        made = [_bound(m, "prune", states)(frontier, rngs["prune", m.name]) for m in cuts]
         reason = np.full(len(frontier), "", dtype=object)
         for cut in reversed(made):
             reason = np.where(cut.width == 0, cut.reason, reason)
-        return Cut(np.min([c.width for c in made], axis=0), reason, np.prod([c.propensity for c in made], axis=0))
+        width = np.min([c.width for c in made], axis=0)
+        return Cut(width, reason, np.prod([c.propensity for c in made], axis=0), _joined(made))
 
-    return branch if forks else None, prune if cuts else None
+    pause = Checkpoint.union([m.checkpoint for m in (*forks, *cuts)])
+    return Branch(branch, pause) if forks else None, Prune(prune, pause) if cuts else None
+
+
+def _joined(made: Sequence[Fork | Cut]) -> dict[str, np.ndarray]:
+    """The scratch columns of all methods."""
+    return {k: v for m in made for k, v in m.memory.items()}
 
 
 def fates(rollouts: Rollouts, advantage: Advantage, skipped: str = "") -> tuple[np.ndarray, np.ndarray]:

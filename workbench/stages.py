@@ -7,9 +7,9 @@ anywhere: live, in replay, in simulation, in another trainer. It never sees a mo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields
-from typing import Any, ClassVar, Protocol, TypeAlias
+from typing import Any, ClassVar, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 
@@ -83,11 +83,37 @@ class Card:
     """The file of test vectors, where its name is not the slug."""
 
 
+class Checkpoint(NamedTuple):
+    """Where rollouts pause for branch and prune: after `every` tokens, after a token that holds one of the markers, and
+    where entropy exceeds `entropy` nats. top: likeliest next tokens shown at a checkpoint."""
+
+    every: int = 16
+    markers: tuple[str, ...] = ()
+    entropy: float | None = None
+    top: int = 0
+
+    @staticmethod
+    def union(wanted: Sequence[Checkpoint]) -> Checkpoint:
+        """Where any of them pauses."""
+        entropies = [c.entropy for c in wanted if c.entropy is not None]
+        return Checkpoint(
+            min((c.every for c in wanted), default=16),
+            tuple(dict.fromkeys(m for c in wanted for m in c.markers)),
+            min(entropies) if entropies else None,
+            max((c.top for c in wanted), default=0),
+        )
+
+
 class Method:
     """Base of all methods: settings are dataclass fields, stored unchanged; without verbs it does nothing."""
 
     card: ClassVar[Card]
     needs: ClassVar[frozenset[str]] = frozenset()
+
+    @property
+    def checkpoint(self) -> Checkpoint:
+        """Where rollouts pause for this method's branch and prune."""
+        return Checkpoint()
 
     def init(self, pool: Pool) -> State:
         """The state before the first step."""
@@ -175,6 +201,11 @@ class Only(Method):
         """Settings of the whole method, and the verbs kept."""
         return {**self.method.settings, "only": list(self.only)}
 
+    @property
+    def checkpoint(self) -> Checkpoint:
+        """Where the method pauses."""
+        return self.method.checkpoint
+
     def __repr__(self) -> str:
         return f"Only({self.method!r}, {', '.join(map(repr, self.only))})"
 
@@ -182,8 +213,30 @@ class Only(Method):
         return f"only {', '.join(self.only)} of {self.method._repr_html_()}"
 
 
-Branch: TypeAlias = Callable[[Frontier], Fork]
-Prune: TypeAlias = Callable[[Frontier], Cut]
+@dataclass(frozen=True)
+class Branch:
+    """What all methods that branch make of a frontier, and where rollouts pause for it."""
+
+    act: Callable[[Frontier], Fork]
+    checkpoint: Checkpoint = Checkpoint()
+
+    def __call__(self, frontier: Frontier) -> Fork:
+        """Decide."""
+        return self.act(frontier)
+
+
+@dataclass(frozen=True)
+class Prune:
+    """What all methods that prune make of a frontier, and where rollouts pause for it."""
+
+    act: Callable[[Frontier], Cut]
+    checkpoint: Checkpoint = Checkpoint()
+
+    def __call__(self, frontier: Frontier) -> Cut:
+        """Decide."""
+        return self.act(frontier)
+
+
 LossFn: TypeAlias = Callable[..., Loss]
 
 

@@ -422,7 +422,9 @@ class Advantage:
     def start(cls, rollouts: Rollouts) -> Advantage:
         """Before any estimator: value 0; null rewards and rollouts not made for training are out of the loss."""
         null, other = ~np.isfinite(rollouts.reward), rollouts.purpose != "train"
-        reason = np.where(other, "purpose", np.where(null, "null_reward", "")).astype(object)
+        why = rollouts.extra.get("cut_reason", "pruned")
+        empty = np.where(rollouts.finish == "pruned", why, "null_reward")
+        reason = np.where(other, "purpose", np.where(null, empty, "")).astype(object)
         r = len(rollouts)
         return cls(np.zeros(r), ~(null | other), np.ones(r), np.full(r, np.nan), reason)
 
@@ -514,8 +516,10 @@ class Event(NamedTuple):
 class Frontier:
     """Live branches at a checkpoint, B rows; what branch and prune may look at.
 
-    tail (B,) str is the text since the last checkpoint; capacity = branches that still fit; extra holds what a
-    method declared in `needs`; memory is the method's scratch per branch.
+    branch (B,) int64 counts branches in the order of their birth, parent (B,) is the one it forked from, -1 for none.
+    tokens, logp, entropy: of the whole path. born (B,) int64 tokens inherited. tail (B,) str is the text since the last
+    checkpoint; capacity = branches that still fit; extra holds what a method declared in `needs`, such as top_tokens and
+    top_logp (B, m); memory is the methods' scratch per branch, written by Fork and Cut, inherited by forks.
     """
 
     prompt: np.ndarray
@@ -530,6 +534,7 @@ class Frontier:
     capacity: int
     extra: Mapping[str, np.ndarray] = field(default_factory=dict)
     memory: Mapping[str, np.ndarray] = field(default_factory=dict)
+    born: np.ndarray = None  # type: ignore[assignment]
 
     def __len__(self) -> int:
         return len(self.branch)
@@ -537,12 +542,14 @@ class Frontier:
 
 @dataclass(frozen=True, eq=False)
 class Fork:
-    """width (B,) int64: 1 goes on, k forks; at and token (B,) int64 for a fork at an earlier position or token, -1 = here."""
+    """width (B,) int64: 1 goes on, k forks into k; at and token (B,) int64: the k - 1 new ones leave the path before token
+    number `at` (-1 = here), and begin with `token` (-1 = sampled). why: figures of the decision, (B,) each."""
 
     width: np.ndarray
     at: np.ndarray
     token: np.ndarray
     why: Mapping[str, np.ndarray] = field(default_factory=dict)
+    memory: Mapping[str, np.ndarray] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False)
@@ -552,6 +559,7 @@ class Cut:
     width: np.ndarray
     reason: np.ndarray
     propensity: np.ndarray
+    memory: Mapping[str, np.ndarray] = field(default_factory=dict)
 
 
 class Batch(NamedTuple):

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from workbench import models
-from workbench.types import Advantage, Loss, Node, Plan, Text
+from workbench.types import Advantage, Loss, Node, Plan, Resume, Text
 from workbench.worlds.live import LiveWorld
 
 from .conftest import toy_model, toy_tokenizer
@@ -77,11 +77,9 @@ def test_hinted_rollouts_are_trained_on_what_they_continued(world):
 
 
 def test_what_is_not_there_yet_is_named(world):
-    with pytest.raises(NotImplementedError, match="cannot branch rollouts yet"):
-        world.sample(plan(), branch=lambda frontier: None)
-    with pytest.raises(NotImplementedError, match="cannot prune rollouts yet"):
-        world.sample(plan(), prune=lambda frontier: None)
-    with pytest.raises(NotImplementedError, match="Node"):
+    with pytest.raises(NotImplementedError, match="no unfinished rollouts of earlier steps"):
+        world.sample(plan([0], [1], start=np.array([Resume("a"), None], dtype=object)[:1]))
+    with pytest.raises(ValueError, match="'rollout id@tokens' of a rollout of this step"):
         world.sample(plan([0], [1], start=np.array([Node("a"), None], dtype=object)[:1]))
 
 

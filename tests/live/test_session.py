@@ -11,7 +11,7 @@ from workbench.worlds.engines.session import TransformersSession
 from workbench.worlds.engines.transformers import TransformersEngine
 
 from .conftest import toy_model
-from .test_engine import LIMIT, N, NAMES, PREFIXES, run
+from .test_engine import LIMIT, NAMES, PREFIXES, N, run
 
 OWNER = np.repeat(np.arange(5), N)
 

@@ -17,7 +17,7 @@ import torch
 
 from workbench import models
 from workbench.stages import Branch, LossFn, Prune
-from workbench.types import Advantage, Plan, Pool, Ragged, Rollouts, Text
+from workbench.types import Advantage, Node, Plan, Pool, Ragged, Rollouts, Text
 from workbench.worlds import adapters
 from workbench.worlds.engines import Segments
 from workbench.worlds.engines.attention import use_grouped
@@ -25,6 +25,7 @@ from workbench.worlds.engines.choice import pick
 from workbench.worlds.engines.draws import streams
 from workbench.worlds.engines.llama import supported
 from workbench.worlds.engines.transformers import ROWS
+from workbench.worlds.growing import Decision, Grown, Growth, decision_columns, rollouts_of
 from workbench.worlds.packing import StreamPolicy
 from workbench.worlds.policy import Lines, Policy
 
@@ -74,7 +75,7 @@ class LiveWorld:
     (recompute, reference, row_norms, clip, betas), and lora: the rank of adapters trained instead of all weights.
     """
 
-    offers = frozenset({"behaviour", "proximal", "current", "token_entropy", "tokens"})
+    offers = frozenset({"behaviour", "proximal", "current", "token_entropy", "top_tokens", "tokens"})
 
     def __init__(
         self,
@@ -123,7 +124,10 @@ class LiveWorld:
         self.engine, self.engine_why = pick(trained, self.sampling, engine)
         self.stop_ids = frozenset(task.stop_ids(self.tokenizer))
         self._prefix: dict[tuple[str, Text | None], list[int]] = {}
-        self._start: dict[str, Text] = {}
+        self._start: dict[str, Text | None] = {}
+        self._step = -1
+        self._paths: dict[str, list[np.ndarray]] = {}
+        self._decisions: list[Decision] = []
         self._spent: Counter[str] = Counter()
 
     @property
@@ -134,25 +138,109 @@ class LiveWorld:
     def sample(self, plan: Plan, branch: Branch | None = None, prune: Prune | None = None) -> Rollouts:
         """Generate and verify what the plan asks for.
 
-        What a rollout draws depends on the run seed and its id only. Starts are the prompt or `Text`; branch, prune,
-        `Node` and `Resume` raise NotImplementedError.
+        What a rollout draws depends on the run seed and its id only. Starts are the prompt, `Text`, or `Node("id@t")`:
+        the first t tokens of a rollout of this step; `Resume` raises NotImplementedError. With branch or prune, rollouts
+        pause at their checkpoints; forked and cut ones come back as rows, see `growing.rollouts_of`.
         """
-        asked = [name for name, hook in (("branch", branch), ("prune", prune)) if hook is not None]
-        if asked:
-            raise NotImplementedError(
-                f"a live world cannot {' or '.join(asked)} rollouts yet: its engine generates whole answers, without "
-                f"checkpoints to decide at; take methods that act at {' and '.join(asked)} out of the pipeline"
-            )
+        if plan.step != self._step:
+            self._step, self._paths = plan.step, {}
         cpu = time.process_time()
-        rows, made = self._generate(plan, self.pool, Rollouts.asked(plan, self.pool, self.version))
+        asked = Rollouts.asked(plan, self.pool, self.version)
+        noded = any(isinstance(s, Node) for s in plan.start)
+        if branch is None and prune is None and not noded:
+            rows, made = self._generate(plan, self.pool, asked)
+        else:
+            rows, made = self._grow(plan, asked, branch, prune)
         self._spent.update(
             sample_seconds=made.seconds,
             sample_cpu_seconds=time.process_time() - cpu,
             prefilled_tokens=made.prefilled,
             decoded_tokens=made.decoded,
         )
-        self._start |= {i: plan.start[a] for i, a in zip(rows.id, rows.ask, strict=True) if plan.start[a] is not None}
-        return self.task.score(rows, self.pool)
+        for i, a in zip(rows.id, rows.ask, strict=True):
+            start = plan.start[a]
+            if start is not None:  # inside a rollout: what that one began with
+                self._start[i] = self._start.get(start.id.rpartition("@")[0]) if isinstance(start, Node) else start
+        scored = self.task.score(rows, self.pool)
+        if branch is None and prune is None and not noded:
+            self._keep_paths(scored)
+            return scored
+        cut = rows.finish == "pruned"  # an answer that was cut is not judged
+        null = {n: np.where(cut, np.nan, getattr(scored, n)) for n in ("reward", "correct")}
+        parts = {n: np.where(cut, np.nan, c) for n, c in scored.rewards.items()}
+        scored = scored.with_(**null, rewards=parts, failure=np.where(cut, "", scored.failure).astype(object))
+        self._keep_paths(scored)
+        return scored
+
+    def _keep_paths(self, rows: Rollouts) -> None:
+        """Remember this step's rollouts, for asks that start inside one of them."""
+        assert rows.tokens is not None and rows.logp is not None and rows.entropy is not None
+        columns = zip(rows.id, rows.tokens.rows(), rows.logp.rows(), rows.entropy.rows(), strict=True)
+        self._paths |= {i: path for i, *path in columns}
+
+    def taken_decisions(self) -> dict[str, list] | None:
+        """The tests made at checkpoints since the last call, as the store takes them; None where there were none."""
+        made, self._decisions = self._decisions, []
+        return decision_columns(made) if made else None
+
+    def _grow(
+        self, plan: Plan, rows: Rollouts, branch: Branch | None, prune: Prune | None
+    ) -> tuple[Rollouts, Segments]:
+        """Rollouts that pause at checkpoints, or begin inside others."""
+        if not hasattr(self.engine, "open"):
+            raise NotImplementedError(
+                f"{type(self.engine).__name__} generates whole answers; methods that branch or prune, and asks that start "
+                "inside a rollout, need engine='transformers'"
+            )
+        limit = np.where(plan.max_tokens > 0, plan.max_tokens, self.max_tokens)
+        prefixes, branches = [], []
+        for a in range(len(plan)):
+            start = plan.start[a]
+            path, inside, at = ([], [], []), "", -1
+            if isinstance(start, Node):
+                inside, _, place = start.id.rpartition("@")
+                if inside not in self._paths or not place.isdigit():
+                    raise ValueError(f"{start!r}: a node is 'rollout id@tokens' of a rollout of this step")
+                at = min(int(place), len(self._paths[inside][0]))
+                path = tuple(column[:at].tolist() for column in self._paths[inside])
+                start = self._start.get(inside)
+            prefixes.append(self.prefix(self.pool, int(plan.prompt[a]), start) + path[0])
+            for row in np.flatnonzero(rows.ask == a):
+                made = Grown(int(row), rows.id[row], int(limit[a]), start=len(path[0]), seen=len(path[0]))
+                made.tokens, made.logp, made.entropy = (list(column) for column in path)
+                branches.append(made)
+                rows.parent[row], rows.fork_at[row] = inside, at
+        session = self.engine.open(
+            prefixes,
+            rows.ask,
+            streams(self.seed, rows.id),
+            position=np.array([b.start for b in branches]),
+            temperature=self.temperature,
+            stop=self.stop_ids,
+        )
+        growth = Growth(
+            session, branches, rows, seed=self.seed, branch=branch, prune=prune, decode=self._decode, markers=self._markers
+        )  # fmt: skip
+        growth.run()
+        self._decisions += growth.decisions
+        done = rollouts_of(growth, rows)
+        assert done.tokens is not None and done.logp is not None and done.entropy is not None
+        texts = self._decode([t.tolist() for t in done.tokens.rows()])
+        done = done.with_(text=np.array([_until(text, self.task.stop) for text in texts], dtype=object))
+        spent = Segments(
+            done.tokens, done.logp, done.entropy, done.finish, session.prefilled, session.decoded, growth.seconds
+        )
+        return done, spent
+
+    def _decode(self, tokens: list[list[int]]) -> list[str]:
+        return self.tokenizer.batch_decode(tokens, skip_special_tokens=True)
+
+    def _markers(self, texts: tuple[str, ...]) -> frozenset[int]:
+        """Tokens whose text holds one of the markers."""
+        if not texts:
+            return frozenset()
+        vocabulary = self.tokenizer.batch_decode([[i] for i in range(len(self.tokenizer))])
+        return frozenset(i for i, text in enumerate(vocabulary) if any(m in text for m in texts))
 
     def evaluate(self, step: int) -> Rollouts:
         """The evaluation set, `samples` rollouts each, purpose "eval"; the same random numbers at every step."""
@@ -194,8 +282,8 @@ class LiveWorld:
         """
         if start is not None and not isinstance(start, Text):
             raise NotImplementedError(
-                f"a live world cannot start at {start!r} yet: it keeps no nodes and no unfinished rollouts; "
-                "asks may start at the prompt (None) or after Text(prefix, role)"
+                f"a live world cannot start at {start!r} yet: it keeps no unfinished rollouts of earlier steps; asks may "
+                "start at the prompt (None), after Text(prefix, role), or at a Node of this step"
             )
         key = (str(pool.ids[row]), start)
         if key not in self._prefix:

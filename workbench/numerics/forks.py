@@ -1,0 +1,96 @@
+"""The trees that forked rollouts make: from each rollout's parent and place of fork to nodes without forks inside.
+
+Rollouts hold their whole path, so parents and places are all that is needed; what is shared stands in one node.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from workbench.types import Rollouts
+
+
+def nodes_of(rollouts: Rollouts) -> dict[str, list[Any]] | None:
+    """Columns of the table `nodes` for the prompts of a step whose rollouts forked; None where none did.
+
+    A rollout's parent stands before it. A branch that was cut where others go on gets an empty node of its own for
+    the end, so that its status is not theirs."""
+    at = {id_: i for i, id_ in enumerate(rollouts.id)}
+    parent = np.array([at.get(p, -1) for p in rollouts.parent], np.int64)
+    if not (parent >= 0).any():
+        return None
+    root = np.arange(len(rollouts))
+    for i in np.flatnonzero(parent >= 0):
+        if parent[i] >= i:
+            raise ValueError(f"rollout {rollouts.id[i]} stands before {rollouts.id[parent[i]]}, from which it forked")
+        root[i] = root[parent[i]]
+    key = [f"{p}|{c}" for p, c in zip(rollouts.prompt[root], rollouts.context[root], strict=True)]
+    forked = {key[i] for i in np.flatnonzero(parent >= 0)}
+    start = np.where(parent >= 0, rollouts.fork_at, 0)
+    children: dict[int, list[int]] = {}
+    for i in np.flatnonzero(parent >= 0):
+        children.setdefault(int(parent[i]), []).append(int(i))
+    out = _Nodes(rollouts)
+    ends: dict[tuple[int, int], str] = {}  # (rollout, tokens) -> node that ends there
+    trees: dict[str, str] = {}
+    for i in range(len(rollouts)):
+        if key[i] not in forked:
+            continue
+        if key[i] not in trees:
+            trees[key[i]] = f"tree:{rollouts.id[root[i]]}"
+            out.add(f"{trees[key[i]]}/prompt", trees[key[i]], None, "prompt", i, 0, 0)
+        tree, first, last = trees[key[i]], int(start[i]), int(rollouts.length[i])
+        above = f"{tree}/prompt" if parent[i] < 0 else ends[int(parent[i]), first]
+        ends[i, first] = above
+        mine = children.get(i, [])
+        inside = {int(start[c]) for c in mine if first < start[c] < last}
+        cut_here = rollouts.finish[i] == "pruned" and any(start[c] == last for c in mine)
+        edges = sorted({first, *inside, last})
+        for low, high in zip(edges, edges[1:], strict=False):
+            ends[i, high] = out.add(f"{rollouts.id[i]}@{low}", tree, ends[i, low], "model", i, low, high)
+        if cut_here or first == last:
+            out.add(f"{rollouts.id[i]}@{last}.end", tree, ends[i, last], "model", i, last, last)
+        out.close(i)
+    return out.columns
+
+
+class _Nodes:
+    """Rows of `nodes`, column by column."""
+
+    def __init__(self, rollouts: Rollouts) -> None:
+        self.rollouts = rollouts
+        self.forced = rollouts.extra.get("forced", np.zeros(len(rollouts), bool))
+        names = (
+            "node_id", "tree_id", "parent_id", "kind", "n_tokens", "row", "status", "reason", "choice", "policy_version",
+            "behaviour_logprob", "entropy_at_fork", "entropy_mean",
+        )  # fmt: skip
+        self.columns: dict[str, list[Any]] = {n: [] for n in names}
+
+    def add(self, id_: str, tree: str, parent: str | None, kind: str, i: int, low: int, high: int) -> str:
+        """Tokens low..high of the path of rollout i; returns the id."""
+        r = self.rollouts
+        inside = high > low
+        logp = float(r.logp.row(i)[low:high].sum()) if inside and r.logp is not None else None
+        entropy = r.entropy.row(i)[low:high] if inside and r.entropy is not None else None
+        first = low == max(int(r.fork_at[i]), 0) and r.parent[i] != ""
+        row = {
+            "node_id": id_, "tree_id": tree, "parent_id": parent, "kind": kind, "n_tokens": high - low, "row": -1,
+            "status": "live", "reason": None, "policy_version": int(r.version[i]),
+            "choice": ("forced" if first and self.forced[i] else "sampled") if kind == "model" else None,
+            "behaviour_logprob": logp,
+            "entropy_at_fork": None if entropy is None else float(entropy[0]),
+            "entropy_mean": None if entropy is None else float(entropy.mean()),
+        }  # fmt: skip
+        for name, value in row.items():
+            self.columns[name].append(value)
+        return id_
+
+    def close(self, i: int) -> None:
+        """The node added last is where rollout i ends."""
+        self.columns["row"][-1] = i
+        if self.rollouts.finish[i] == "pruned":
+            self.columns["status"][-1] = "pruned"
+            reasons = self.rollouts.extra.get("cut_reason")
+            self.columns["reason"][-1] = "pruned" if reasons is None else str(reasons[i])
