@@ -123,17 +123,19 @@ def _recording(case: str, *, groups: int, n: int, tokens: int, steps: int) -> It
     pool, rng = make_pool(1000), np.random.default_rng(0)
     made = [make_step(s, pool, rng, groups, n, tokens) for s in range(1, steps + 1)]
     beliefs = [make_beliefs(pool, rng) for _ in made]
-    handed, durable = [], []
-    taken: dict[str, list[float]] = {peer: [] for peer in PEERS}
+    handed, durable, spent = [], [], []
+    taken: dict[str, list[tuple[float, float]]] = {peer: [] for peer in PEERS}
     note = f"{groups * n} rollouts x {tokens} tokens, beliefs of {len(pool)} prompts, median of {steps} steps"
+    note += f", load average {os.getloadavg()[0]:.1f}"
     with tempfile.TemporaryDirectory() as where:
         with Writer(where, {}, pool, run="a", compacting=False) as writer:
             for step, believed in zip(made, beliefs, strict=True):
-                began = time.perf_counter()
+                began, cpu = time.perf_counter(), time.process_time()
                 writer.append(step, believed)
                 handed.append(time.perf_counter() - began)
                 writer.flush()
                 durable.append(time.perf_counter() - began)
+                spent.append(time.process_time() - cpu)
                 commit = max(p for p in Path(where).glob("commits/a/r0/*") if p.name.isdigit())
                 for peer, seconds in _plain_parquet(Path(where), _tables(commit), completions_log(step, pool)):
                     taken[peer].append(seconds)
@@ -142,8 +144,11 @@ def _recording(case: str, *, groups: int, n: int, tokens: int, steps: int) -> It
     yield Figure(case, "hand_over", 1000 * float(np.median(handed)), "ms", note=note)
     yield Figure(case, "durable_commit", 1000 * ours, "ms", note=note)
     yield Figure(case, "share_of_a_5_s_step", 100 * ours / 5, "%", note=f"{note}; all of it, most in the background")
-    for peer, seconds in taken.items():
-        yield Figure(case, "cost_per_row", ours * per_row, "us", peer, ours / float(np.median(seconds)), note)
+    for peer, found in taken.items():
+        wall, cpu = np.median(found, axis=0)
+        mine = float(np.median(spent))
+        yield Figure(case, "cost_per_row", ours * per_row, "us", peer, ours / float(wall), note)
+        yield Figure(case, "cpu_per_row", mine * per_row, "us", peer, mine / float(cpu), f"{note}; CPU of all threads")
     yield Figure(case, "bytes_per_rollout", size, "B", note=f"{note}, before compaction")
 
 
@@ -153,17 +158,19 @@ def _tables(commit: Path) -> dict[str, pa.Table]:
     return found.rows | {t: pq.read_table(paths) for t, paths in found.files.items()}
 
 
-def _plain_parquet(where: Path, tables: dict[str, pa.Table], log: pa.Table) -> Iterator[tuple[str, float]]:
-    """(peer, seconds) to write the rows of a step as plain Parquet files."""
+def _plain_parquet(
+    where: Path, tables: dict[str, pa.Table], log: pa.Table
+) -> Iterator[tuple[str, tuple[float, float]]]:
+    """(peer, (wall seconds, CPU seconds)) to write the rows of a step as plain Parquet files."""
     for (peer, durably), rows in zip(PEERS.items(), (tables, tables, {"log": log}, {"log": log}), strict=True):
         paths = [where / f"{name}.parquet" for name in rows]
-        began = time.perf_counter()
+        began, cpu = time.perf_counter(), time.process_time()
         for path in paths:
             pq.write_table(rows[path.stem], path)
         for path in paths if durably else ():
             with path.open("rb") as file:
                 os.fsync(file.fileno())
-        yield peer, time.perf_counter() - began
+        yield peer, (time.perf_counter() - began, time.process_time() - cpu)
         for path in paths:
             path.unlink()
 

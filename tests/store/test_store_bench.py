@@ -13,7 +13,9 @@ def figures(case):
 
 def test_recording_is_measured_against_plain_parquet():
     found = figures("tiny")
-    assert set(found) == {"hand_over", "durable_commit", "share_of_a_5_s_step", "cost_per_row", "bytes_per_rollout"}
+    assert set(found) == {
+        "hand_over", "durable_commit", "share_of_a_5_s_step", "cost_per_row", "cpu_per_row", "bytes_per_rollout",
+    }  # fmt: skip
     assert found["cost_per_row"].peer and found["cost_per_row"].ratio > 0
     assert 0 < found["hand_over"].value <= found["durable_commit"].value
 
