@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import tempfile
 import threading
 from pathlib import Path
 
@@ -110,3 +111,12 @@ def test_the_store_imports_neither_torch_nor_panel():
     code = "import sys, workbench.store; print([m for m in ('torch', 'panel', 'transformers', 'pandas') if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_a_query_beyond_the_memory_of_a_reader_spills_and_leaves_nothing(recorded, tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with Store(recorded.folder, memory="64MiB", threads=1) as store:
+        asked = "SELECT count(*) AS n, count(DISTINCT h) AS h FROM (SELECT hash(i) || 'padding' AS h FROM range(1_000_000) t(i))"
+        assert store.sql(asked).to_pylist() == [{"n": 1_000_000, "h": 1_000_000}]
+        assert len(list(tmp_path.glob("workbench-*"))) == 1
+    assert not list(tmp_path.iterdir())
