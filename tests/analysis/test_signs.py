@@ -159,3 +159,19 @@ def test_labels_of_the_rollouts_as_they_were_trained(store: Store) -> None:
     assert found["ok"] > 0
     assert not found.get("hard")  # a pool is its own group here: same mean, same sign
     assert rows[0].adv_sign.dtype == np.int8
+
+
+def test_what_no_group_was_large_enough_for_is_no_row() -> None:
+    made = signs.measure([step_of([[0.0, 1.0, 0.3, 0.2]])], pool_of(1), [Grpo(), McGrpo()], (4,), reference="posterior")
+    assert list(made.sums) == [("grpo", 4)]
+    assert "large enough for mc_grpo at 4" in made.note
+
+
+def test_runs_are_pooled_prompt_by_prompt() -> None:
+    made = [signs.simulate(SUPPORT, PROBS, [Grpo()], (4,), groups=50, seed=seed) for seed in (0, 1)]
+    both = signs.Signs.pool(made)
+    assert len(both.sums["grpo", 4]) == 100
+    mean = np.mean([m.rate("grpo", 4).value for m in made])
+    assert both.rate("grpo", 4).value == pytest.approx(mean)
+    with pytest.raises(ValueError, match="cannot be pooled"):
+        signs.Signs.pool([made[0], signs.simulate(SUPPORT, PROBS, [McGrpo()], (4,), groups=50)])

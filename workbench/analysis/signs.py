@@ -229,13 +229,23 @@ class Signs:
             raise ValueError("the tables were made over different prompts and cannot be paired")
         return replace(self, sums={**self.sums, **other.sums}, levels=max(self.levels, other.levels))
 
+    @staticmethod
+    def pool(tables: Sequence[Signs]) -> Signs:
+        """One table over the prompts of several runs; ValueError where the kinds or the rows differ."""
+        first = tables[0]
+        for other in tables[1:]:
+            if other.kind != first.kind or list(other.sums) != list(first.sums):
+                raise ValueError(f"a {first.kind} and a {other.kind} table of other rows cannot be pooled")
+        sums = {key: np.concatenate([t.sums[key] for t in tables]) for key in first.sums}
+        return Signs(first.kind, sums, "; ".join(t.note for t in tables), max(t.levels for t in tables))
+
     def _repr_html_(self) -> str:
         head = "".join(f"<th>{escape(n)}</th>" for n in ("estimator", "size", *RATES))
         body = ""
         for row in self.rows():
             cells = "".join(f"<td>{row[n]:.3f}</td>" for n in RATES)
             body += f"<tr><td>{escape(str(row['estimator']))}</td><td>{row['size']}</td>{cells}</tr>"
-        said = f"reference: {self.kind}. {self.note}"
+        said = f"reference: {self.kind}. {self.note}."
         if self.levels == 2:
             said += " Two reward levels: signs can only vanish, a hard flip needs a baseline outside them."
         return f"<table><caption>{escape(said)}</caption><tr>{head}</tr>{body}</table>"
@@ -504,8 +514,13 @@ def measure(
             f"no step has {n_ref} rollouts for a {reference} reference (at most {largest} of one prompt and version); "
             "record a probe set, lower n_ref, or take reference='posterior'"
         )
-    used = np.any([t[:, _TALLY.index("draws")] > 0 for t in total.values()], axis=0)
+    drawn = _TALLY.index("draws")
+    used = np.any([t[:, drawn] > 0 for t in total.values()], axis=0)
     note = f"{int(used.sum())} prompts in {counted} steps, {draws} groups drawn of each"
+    empty = [key for key, t in total.items() if not t[:, drawn].any()]
+    if empty:
+        note += f"; no group was large enough for {', '.join(f'{name} at {g}' for name, g in empty)}"
+    total = {key: t for key, t in total.items() if key not in empty}
     return Signs(reference, {key: t[used] for key, t in total.items()}, note, len(levels))
 
 
