@@ -17,9 +17,10 @@ from workbench import bench_study_page
 from workbench.analysis.intervals import paired
 from workbench.analysis.summary import by_prompt
 from workbench.bench import Figure
-from workbench.bench_study import BUDGET, RESULTS, counted, save
+from workbench.bench_study import RESULTS, counted, save
 from workbench.experiment import Experiment
 from workbench.pipeline import Pipeline, advance
+from workbench.types import Budget
 
 PIPELINES = {
     "uniform": "grpo",
@@ -31,7 +32,8 @@ PIPELINES = {
 }
 """Uniform GRPO and the five with the largest gain over it in the binary world."""
 SEEDS = (0, 1, 2)
-STEPS, EVERY = 100, 25
+STEPS, EVERY = 80, 40
+BUDGET = Budget(prompts=8, rollouts=64)
 WORLD = {"samples": 8, "threads": 1}
 
 
@@ -83,7 +85,16 @@ def bench_live() -> Iterator[Figure]:
                 continue
             limit = None if name == "uniform" else runs["uniform"][seed][Lived._fields.index("tokens")]
             rows.append([float(v) for v in live(text, seed, limit)])
-            save("live", {"columns": Lived._fields, "steps": STEPS, "runs": runs})
+            save(
+                "live",
+                {
+                    "columns": Lived._fields,
+                    "steps": STEPS,
+                    "prompts": BUDGET.prompts,
+                    "rollouts": BUDGET.rollouts,
+                    "runs": runs,
+                },
+            )
             bench_study_page.write()
             print(f"live {name} seed {seed}: gain {rows[-1][1]:+.3f}", flush=True)
     base = np.array(runs["uniform"])

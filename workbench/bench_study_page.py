@@ -157,11 +157,11 @@ def _live(kept: Mapping) -> str:
         shown = [_signed(i) if name != "uniform" else "0" for i in over]
         body.append([f"`{name}`", f"{own['gain'].mean:+.3f}", *shown, f"{own['mixed'].mean:.3f}"])
     start = paired(base[:n, columns["start"]]).mean
-    rollouts = kept["steps"] * BUDGET.rollouts
+    rollouts = kept["steps"] * kept["rollouts"]
     return f"""## A real model
 
-The bundled tiny model on its own five tasks (graded rewards), on one core: {kept["steps"]} steps of {BUDGET.prompts}
-prompts and {BUDGET.rollouts} rollouts, {rollouts:,} rollouts a run, {n} seeds each, {kept["date"]}. Skill is the
+The bundled tiny model on its own five tasks (graded rewards), on one core: {kept["steps"]} steps of {kept["prompts"]}
+prompts and {kept["rollouts"]} rollouts, {rollouts:,} rollouts a run, {n} seeds each, {kept["date"]}. Skill is the
 pass rate of 8 samples on each of 80 evaluation prompts, {start:.3f} before training; their tokens are counted.
 With {n} seeds an interval is wide: what it holds is not told apart.
 
