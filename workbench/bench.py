@@ -1,4 +1,4 @@
-"""Figures of speed and learning, appended as JSON lines: `workbench bench demo | import | start | store | lake | peers | loop | methods | study | all`.
+"""Figures of speed and learning, appended as JSON lines: `workbench bench demo | import | start | store | lake | peers | engine | loop | methods | study | all`.
 
 One object a figure: bench, case, metric, value, unit, peer, ratio (ours / peer, measured in the same run), machine,
 card, date, versions. Wall seconds stand beside CPU seconds, since two busy cores can slow a step twofold.
@@ -122,6 +122,12 @@ def _bench_lake(case: str | None) -> Iterator[Figure]:
     yield from bench_lake(case)
 
 
+def _bench_engine(case: str | None) -> Iterator[Figure]:
+    from workbench.bench_engine import bench_engine
+
+    yield from bench_engine(case)
+
+
 def _bench_loop(case: str | None) -> Iterator[Figure]:
     from workbench.bench_loop import bench_loop
 
@@ -153,6 +159,7 @@ BENCHES: dict[str, Callable[[str | None], Iterator[Figure]]] = {
     "store": _bench_store,
     "lake": _bench_lake,
     "peers": _bench_peers,
+    "engine": _bench_engine,
     "loop": _bench_loop,
     "methods": _bench_methods,
     "study": _bench_study,
