@@ -104,6 +104,10 @@ class Checkpoint(NamedTuple):
         )
 
 
+PAUSE = Checkpoint()
+"""Every 16 tokens."""
+
+
 class Method:
     """Base of all methods: settings are dataclass fields, stored unchanged; without verbs it does nothing."""
 
@@ -113,7 +117,7 @@ class Method:
     @property
     def checkpoint(self) -> Checkpoint:
         """Where rollouts pause for this method's branch and prune."""
-        return Checkpoint()
+        return PAUSE
 
     def init(self, pool: Pool) -> State:
         """The state before the first step."""
@@ -218,7 +222,7 @@ class Branch:
     """What all methods that branch make of a frontier, and where rollouts pause for it."""
 
     act: Callable[[Frontier], Fork]
-    checkpoint: Checkpoint = Checkpoint()
+    checkpoint: Checkpoint = PAUSE
 
     def __call__(self, frontier: Frontier) -> Fork:
         """Decide."""
@@ -230,7 +234,7 @@ class Prune:
     """What all methods that prune make of a frontier, and where rollouts pause for it."""
 
     act: Callable[[Frontier], Cut]
-    checkpoint: Checkpoint = Checkpoint()
+    checkpoint: Checkpoint = PAUSE
 
     def __call__(self, frontier: Frontier) -> Cut:
         """Decide."""

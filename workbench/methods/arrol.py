@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from workbench.stages import Card
+from workbench.stages import Card, Checkpoint, Method
+from workbench.types import Cut, Frontier, Pool, Ragged, Step
 
 CARD = Card(
     slug="arrol",
     title="ARRoL: prune as you generate",
     arxiv="2603.24840",
     source="notes",
-    deviations=(),
+    deviations=(
+        "the quality head is a logistic regression on the mean and the least log-probability and the mean entropy of the "
+        "first l_detect tokens, learned online; the paper's is an MLP on the hidden state",
+        "successes are answers that are correct, and two survivors of a group are protected",
+        "pruning is off until both outcomes were seen; the advantages are those of the estimator, over the survivors",
+    ),
     watch="share of successes before and after pruning, reliability of q, tokens saved",
 )
 
@@ -133,3 +140,102 @@ def vote_weights(score: ArrayLike) -> np.ndarray:
         return np.ones(len(s))
     rank = (s[:, None] > s[None, :]).sum(1) + ((s[:, None] == s[None, :]).sum(1) - 1) / 2
     return rank / (len(s) - 1)
+
+
+class Head(NamedTuple):
+    """weights (4,) of the head; pos, neg (B,) finished successes and failures by bin; buffer of recent q; steps seen."""
+
+    weights: np.ndarray
+    pos: np.ndarray
+    neg: np.ndarray
+    buffer: np.ndarray
+    step: int
+
+
+def features(logp: Ragged, entropy: Ragged, l_detect: int) -> np.ndarray:
+    """(B, 4) of the first l_detect tokens: one, mean and least log-probability, mean entropy; shorter rows use all."""
+    out = np.ones((logp.n_rows, 4))
+    for k in range(logp.n_rows):
+        lp, h = logp.row(k)[:l_detect], entropy.row(k)[:l_detect]
+        out[k, 1:] = (lp.mean(), lp.min(), h.mean()) if len(lp) else 0.0
+    return out
+
+
+@dataclass(frozen=True)
+class Arrol(Method):
+    """When a rollout reaches l_detect tokens, it goes on with a chance that leaves the survivors near rho successes.
+
+    kappa: share that goes on; warmup: steps in which nothing is cut. Stands behind an estimator.
+    """
+
+    l_detect: int = 512
+    kappa: float = 0.5
+    rho: float = 0.5
+    lambda_: float = 0.5
+    p_min: float = 0.1
+    p_max: float = 0.9
+    n_bins: int = 128
+    alpha: float = 1.0
+    warmup: int = 20
+    protect: int = 2
+    rate: float = 0.5
+
+    card = CARD
+    needs: ClassVar[frozenset[str]] = frozenset({"behaviour", "token_entropy"})
+
+    def __post_init__(self) -> None:
+        if not self.p_min <= self.kappa <= self.p_max or self.p_min <= 0:
+            raise ValueError(f"kappa={self.kappa} must lie in p_min={self.p_min}..p_max={self.p_max}, p_min above 0")
+
+    @property
+    def checkpoint(self) -> Checkpoint:
+        """Every l_detect tokens; only the first one is looked at."""
+        return Checkpoint(every=self.l_detect)
+
+    def init(self, pool: Pool) -> Head:
+        """A head that knows nothing."""
+        none = np.zeros(self.n_bins, np.int64)
+        return Head(np.zeros(4), none, none.copy(), np.empty(0), 0)
+
+    def observe(self, state: Head, step: Step) -> Head:
+        """Survivors teach the head, its histogram and the buffer; a few gradient steps on the batch."""
+        r = step.rollouts
+        if r.logp is None or r.entropy is None:
+            return state._replace(step=step.step)
+        rows = np.flatnonzero(r.plain & (r.finish != "pruned") & (r.length >= self.l_detect))
+        if not len(rows):
+            return state._replace(step=step.step)
+        x, y = features(r.logp.take(rows), r.entropy.take(rows), self.l_detect), (r.correct[rows] > 0.5).astype(float)
+        weights = state.weights
+        for _ in range(8):
+            weights = weights + self.rate * x.T @ (y - _sigmoid(x @ weights)) / len(rows)
+        bins = bin_index(x @ weights, self.n_bins)
+        pos = state.pos + np.bincount(bins, y > 0, minlength=self.n_bins).astype(np.int64)
+        neg = state.neg + np.bincount(bins, y == 0, minlength=self.n_bins).astype(np.int64)
+        q = posterior(pos, neg, self.alpha, bins).q
+        return Head(weights, pos, neg, np.concatenate([state.buffer, q])[-512:], step.step)
+
+    def prune(self, state: Head, frontier: Frontier, rng: np.random.Generator) -> Cut:
+        """Cut by chance at l_detect tokens; the chance is the propensity, for whoever wants to weigh by it."""
+        b = len(frontier)
+        width, reason, chance = np.ones(b, np.int64), np.full(b, "", dtype=object), np.ones(b)
+        luck = rng.random(b)
+        here = np.flatnonzero(frontier.n_tokens == self.l_detect)
+        known = state.step >= self.warmup and state.pos.sum() > 0 and state.neg.sum() > 0
+        if not known or not len(here):
+            return Cut(width, reason, chance)
+        x = features(frontier.logp.take(here), frontier.entropy.take(here), self.l_detect)
+        q = posterior(state.pos, state.neg, self.alpha, bin_index(x @ state.weights, self.n_bins)).q
+        keep = survival(state.buffer, q, self.kappa, self.rho, self.lambda_, self.p_min, self.p_max).keep_prob
+        chance[here] = keep
+        stop = luck[here] >= keep
+        for p in np.unique(frontier.prompt[here]):
+            mine = np.flatnonzero(frontier.prompt[here] == p)
+            alive = int((frontier.prompt == p).sum()) - int(stop[mine].sum())
+            for k in mine[np.argsort(-keep[mine], kind="stable")]:
+                if alive >= self.protect:
+                    break
+                if stop[k]:
+                    stop[k], alive = False, alive + 1
+        width[here[stop]], reason[here[stop]] = 0, "quality_head"
+        return Cut(width, reason, chance)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from workbench.stages import Card
+from workbench.numerics.forks import nodes_of
+from workbench.stages import Card, Checkpoint, Method, State
+from workbench.types import Advantage, Draft, Fork, Frontier, Plan, Ragged
 
 CARD = Card(
     slug="branchgrpo",
@@ -18,7 +21,8 @@ CARD = Card(
     source="C*",
     deviations=(
         "written for diffusion; a fork falls between token segments here, each child sampled on its own",
-        "the depth window, and the width of what is trained, are complete as functions; the loop trains every segment",
+        "the depth window, and the width of what is trained, are complete as functions; the loop trains every segment, once",
+        "rollouts that end before a fork leave the tree with fewer leaves",
     ),
     watch="variance between siblings by depth, tokens generated against the flat equivalent",
 )
@@ -162,3 +166,79 @@ def token_advantage(segment_lengths: Sequence[int], parent: Sequence[int | None]
     leaf = ~np.isin(np.arange(len(p)), p)
     rows = [np.full(n, x) for n, x in zip(length.tolist(), a.tolist(), strict=True)]
     return TokenRows(rows, int(length.sum()), int(path[leaf].sum()))
+
+
+@dataclass(frozen=True)
+class Branchgrpo(Method):
+    """Every rollout forks in `width` at tokens every, 2 every, ..., `forks` times; credit depth by depth.
+
+    A group of n rollouts is grown from n / width^forks roots. Stands behind an estimator whose rows it replaces where
+    rollouts forked: Pipeline(Grpo(), Branchgrpo()).
+    """
+
+    forks: int = 2
+    width: int = 2
+    every: int = 4
+    fusion: Literal["uniform", "prob"] = "uniform"
+    temperature: float = 1.0
+    clip: float = 5.0
+
+    card = CARD
+
+    def __post_init__(self) -> None:
+        if self.forks < 1 or self.width < 2 or self.every < 1:
+            raise ValueError(f"{self}: a tree forks once at least, in two at least, after one token at least")
+
+    @property
+    def checkpoint(self) -> Checkpoint:
+        """At every possible fork."""
+        return Checkpoint(every=self.every)
+
+    def amend(self, state: State, plan: Plan, draft: Draft, rng: np.random.Generator) -> Plan:
+        """Fewer roots: their forks make up the rest of the group."""
+        train = (plan.purpose == "train") & (plan.n > 0)
+        roots = np.maximum(plan.n // self.width**self.forks, 1)
+        return replace(plan, n=np.where(train, roots, plan.n))
+
+    def branch(self, state: State, frontier: Frontier, rng: np.random.Generator) -> Fork:
+        """Fork where a branch is as long as a fork asks."""
+        n = frontier.n_tokens
+        here = (n % self.every == 0) & (n <= self.every * self.forks)
+        none = np.full(len(frontier), -1, np.int64)
+        return Fork(np.where(here, self.width, 1).astype(np.int64), none, none)
+
+    def estimate(self, state: State, advantage: Advantage, draft: Draft, rng: np.random.Generator) -> Advantage:
+        """Every token of a node gets the node's advantage among those of its depth; shared tokens once, in the first row."""
+        rollouts = draft.rollouts
+        nodes = nodes_of(rollouts)
+        if nodes is None:
+            return advantage
+        offsets = np.concatenate([[0], np.cumsum(rollouts.length)]).astype(np.int64)
+        row = np.repeat(np.arange(len(rollouts)), rollouts.length)
+        tokens = advantage.value[row] if advantage.tokens is None else advantage.tokens.values.copy()
+        value = advantage.value.copy()
+        place = {id_: i for i, id_ in enumerate(nodes["node_id"])}
+        tree = np.array(nodes["tree_id"], dtype=object)
+        for name in dict.fromkeys(tree):
+            mine = np.flatnonzero(tree == name)
+            first = int(mine[0])
+            parent = [None if nodes["parent_id"][i] is None else place[nodes["parent_id"][i]] - first for i in mine]
+            leaf = [nodes["row"][i] for i in mine]
+            reward = [float(rollouts.reward[k]) if k >= 0 and advantage.keep[k] else None for k in leaf]
+            logprob = [nodes["behaviour_logprob"][i] or 0.0 for i in mine]
+            made = node_values(parent, reward, logprob, self.fusion, self.temperature)
+            a = depth_advantages(parent, made.value, self.clip).advantage
+            seen: set[int] = set()
+            for k in sorted(k for k in leaf if k >= 0):
+                path, i = [], leaf.index(k)
+                while parent[i] is not None:
+                    path.append(i)
+                    i = parent[i]
+                at = int(offsets[k])
+                for i in reversed(path):
+                    length = nodes["n_tokens"][mine[i]]
+                    tokens[at : at + length] = 0.0 if i in seen else a[i]
+                    seen.add(i)
+                    at += length
+                value[k] = a[path[0]] if path else 0.0
+        return replace(advantage, value=value, tokens=Ragged(tokens, offsets))

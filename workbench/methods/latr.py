@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from dataclasses import dataclass, replace
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from workbench.stages import Card
+from workbench.stages import Card, Checkpoint, Method
+from workbench.types import Cut, Draft, Fork, Frontier, Plan, Pool, Step
 
 CARD = Card(
     slug="latr",
@@ -16,7 +18,13 @@ CARD = Card(
     arxiv="2510.24302",
     code="https://github.com/starreeze/latr",
     source="C*",
-    deviations=(),
+    deviations=(
+        "the major path is sampled as everywhere in the loop; the released setup takes the likeliest token",
+        "a group is not filled up with copies of its root: what is not forked is not asked",
+        "tree mode ends for a prompt when its tree is full; the saturation rule over all prompts is complete as a function",
+        "at most one fork per branch and token (m = 2)",
+    ),
+    unspent="a tree that finds few undecided places stays smaller than its group",
     watch="where rollouts fork, share of forks pruned by each test, distinct answers per group",
 )
 
@@ -198,3 +206,107 @@ def tree_share(group_size: int, schedule: Mapping[object, float], train_step: in
     eta = max(reached)[1] if reached else 0.0
     n_tree = round(group_size * eta)
     return Share(eta, n_tree, group_size - n_tree)
+
+
+TREE = "latr_tree"
+"""Scratch of a branch: 1 for those of the tree, 0 for flat rollouts."""
+
+
+@dataclass(frozen=True)
+class Latr(Method):
+    """A group grown from one root, forked where the second token is likely and near the first; look-alikes are cut.
+
+    eta: share of a group grown as a tree, by the step from which it holds ((step, share), ...). Defaults are the math
+    preset; windows suit answers of hundreds of tokens and are skipped by shorter ones.
+    """
+
+    tau_abs: float | None = 0.15
+    tau_rel: float | None = 0.25
+    windows: tuple[int, ...] = (20, 30, 50)
+    tau_edit: float | None = None
+    tau_suffix: float | None = 0.2
+    tau_rouge: float | None = 0.5
+    eta: tuple[tuple[int, float], ...] = ((0, 1.0), (100, 0.75), (200, 0.5), (300, 0.25))
+    group_size: int = 8
+
+    card = CARD
+    needs: ClassVar[frozenset[str]] = frozenset({"top_tokens"})
+
+    @property
+    def checkpoint(self) -> Checkpoint:
+        """Every token, with the two likeliest next ones."""
+        return Checkpoint(every=1, top=2)
+
+    def init(self, pool: Pool) -> int:
+        """Training steps seen."""
+        return 0
+
+    def observe(self, state: int, step: Step) -> int:
+        """Count."""
+        return step.step
+
+    def _share(self, state: int, group_size: int) -> Share:
+        return tree_share(group_size, dict(self.eta), state)
+
+    def amend(self, state: int, plan: Plan, draft: Draft, rng: np.random.Generator) -> Plan:
+        """One root for the tree's part of a group, and its flat part."""
+        n = plan.n.copy()
+        for a in np.flatnonzero((plan.purpose == "train") & (plan.n > 0)):
+            share = self._share(state, int(plan.n[a]))
+            n[a] = share.n_flat + (share.n_tree > 0)
+        return replace(plan, n=n)
+
+    def branch(self, state: int, frontier: Frontier, rng: np.random.Generator) -> Fork:
+        """Fork to the second token where it may be taken and the prompt's tree has room."""
+        b = len(frontier)
+        tree = np.asarray(frontier.memory.get(TREE, np.zeros(b)), float).copy()
+        new = (frontier.n_tokens <= 1) & (frontier.parent < 0)
+        _, first = np.unique(frontier.group[new], return_index=True)
+        tree[new] = 1.0 if self._share(state, self.group_size).n_flat == 0 else 0.0
+        if len(first) and not tree[new].all():
+            rows = np.flatnonzero(new)
+            _, of_prompt = np.unique(frontier.prompt[rows], return_index=True)
+            tree[rows[of_prompt]] = 1.0
+        width, token = np.ones(b, np.int64), np.full(b, -1, np.int64)
+        n_tree = max(self._share(state, self.group_size).n_tree, 1)
+        if b and "top_logp" in frontier.extra:
+            keep = branch_mask(np.exp(frontier.extra["top_logp"]), self.tau_abs, self.tau_rel)
+            for p in np.unique(frontier.prompt[tree > 0]):
+                mine = np.flatnonzero((frontier.prompt == p) & (tree > 0))
+                grown = int(np.asarray(frontier.memory.get("latr_size", np.ones(b)), float)[mine].max())
+                room = n_tree - max(grown, len(mine))  # ended branches keep their slots
+                forks = np.flatnonzero(keep[mine, 1])[: max(room, 0)] if keep.shape[1] > 1 else np.empty(0, np.int64)
+                width[mine[forks]] = 2
+                token[mine[forks]] = frontier.extra["top_tokens"][mine[forks], 1]
+        size = np.array([max(1.0, *np.asarray(frontier.memory.get("latr_size", np.ones(b)), float)[
+            frontier.prompt == p]) if b else 1.0 for p in frontier.prompt])  # fmt: skip
+        added = np.array([(width[(frontier.prompt == p)] - 1).sum() for p in frontier.prompt], float)
+        memory = {TREE: tree, "latr_size": size + added}
+        return Fork(width, np.full(b, -1, np.int64), token, {"forks": (width - 1).astype(float)}, memory)
+
+    def prune(self, state: int, frontier: Frontier, rng: np.random.Generator) -> Cut:
+        """Compare a branch with its parent when it is as old as a window; descendants go with it."""
+        b = len(frontier)
+        width, reason = np.ones(b, np.int64), np.full(b, "", dtype=object)
+        place = {int(i): k for k, i in enumerate(frontier.branch)}
+        born = np.zeros(b, np.int64) if frontier.born is None else frontier.born
+        for k in range(b):
+            age = int(frontier.n_tokens[k] - born[k])
+            above = place.get(int(frontier.parent[k]))
+            if age not in self.windows or above is None:
+                continue
+            end = int(frontier.n_tokens[k])
+            child, parent = frontier.tokens.row(k)[end - age : end], frontier.tokens.row(above)[end - age : end]
+            if (
+                len(parent) == age
+                and prune_decision(
+                    child.tolist(), parent.tolist(), (), self.tau_edit, self.tau_suffix, self.tau_rouge
+                ).prune
+            ):
+                width[k], reason[k] = 0, "similar"
+        gone = {int(frontier.branch[k]) for k in np.flatnonzero(width == 0)}
+        for k in range(b):
+            if int(frontier.parent[k]) in gone:
+                gone.add(int(frontier.branch[k]))
+                width[k], reason[k] = 0, "similar"
+        return Cut(width, reason, np.ones(b))

@@ -5,6 +5,7 @@ Rollouts hold their whole path, so parents and places are all that is needed; wh
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -48,7 +49,7 @@ def nodes_of(rollouts: Rollouts) -> dict[str, list[Any]] | None:
         inside = {int(start[c]) for c in mine if first < start[c] < last}
         cut_here = rollouts.finish[i] == "pruned" and any(start[c] == last for c in mine)
         edges = sorted({first, *inside, last})
-        for low, high in zip(edges, edges[1:], strict=False):
+        for low, high in pairwise(edges):
             ends[i, high] = out.add(f"{rollouts.id[i]}@{low}", tree, ends[i, low], "model", i, low, high)
         if cut_here or first == last:
             out.add(f"{rollouts.id[i]}@{last}.end", tree, ends[i, last], "model", i, last, last)

@@ -1,0 +1,95 @@
+"""Methods that grow and cut, on a real (toy) model: what they promise of forks, of credit and of what they cut."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from workbench.methods.arrol import Arrol
+from workbench.methods.branchgrpo import Branchgrpo
+from workbench.methods.grpo import Grpo
+from workbench.methods.latr import Latr
+from workbench.numerics.forks import nodes_of
+from workbench.pipeline import Pipeline, run
+from workbench.types import Budget
+from workbench.worlds.live import LiveWorld
+
+from .conftest import toy_model, toy_tokenizer
+
+BUDGET = Budget(prompts=3, rollouts=24)
+
+
+def steps_of(task, *methods, steps=2, seed=3):
+    world = LiveWorld(task, (toy_model(seed), toy_tokenizer()), seed=seed, lr=1e-2)
+    return list(run(Pipeline(Grpo(), *methods), world, BUDGET, steps=steps, seed=4))
+
+
+def test_branchgrpo_grows_a_group_from_few_roots_and_credits_every_node_once(task):
+    for _, step in steps_of(task, Branchgrpo(forks=2, width=2, every=2)):
+        r = step.rollouts
+        roots = r.parent == ""
+        assert roots.sum() == 3 * 2  # 8 rollouts a prompt from 8 / 2^2 roots
+        assert 6 < len(r) <= 24
+        assert set(r.fork_at[~roots]) <= {2, 4}
+        tokens = step.advantage.tokens
+        for k in np.flatnonzero(~roots):
+            assert not tokens.row(k)[: r.fork_at[k]].any()  # inherited tokens are trained where they were made
+        nodes = nodes_of(r)
+        trained = sum(n for n, kind in zip(nodes["n_tokens"], nodes["kind"], strict=True) if kind == "model")
+        assert np.count_nonzero(tokens.values) <= trained
+        assert "skipped" not in step.update
+
+
+def test_latr_forks_to_the_second_token_and_never_beyond_the_group(task):
+    forced = 0
+    for _, step in steps_of(
+        task, Latr(tau_abs=0.05, tau_rel=0.9, windows=(3,), tau_suffix=None, tau_rouge=0.9), steps=3
+    ):
+        r = step.rollouts
+        assert (np.bincount(r.prompt, minlength=12)[step.prompts] <= 8).all()
+        assert (r.parent == "").sum() == 3
+        kids = r.parent != ""
+        assert (r.extra["forced"] == kids).all()
+        forced += int(kids.sum())
+        cut = r.finish == "pruned"
+        assert set(r.extra["cut_reason"][cut]) <= {"similar"}
+        row = {i: k for k, i in enumerate(r.id)}
+        assert not cut[r.parent == ""].any()
+        for k in np.flatnonzero(cut):
+            assert r.length[k] - r.fork_at[k] == 3 or cut[row[r.parent[k]]]
+    assert forced > 6
+
+
+def test_latr_without_undecided_places_is_one_rollout_a_prompt(task):
+    _, step = steps_of(task, Latr(tau_abs=0.99), steps=1)[0]
+    assert len(step.rollouts) == 3
+
+
+def test_arrol_learns_its_head_cuts_by_chance_and_protects_two(task):
+    method = Arrol(l_detect=2, warmup=3, kappa=0.5)
+    made = steps_of(task, method, steps=8)
+    cut_before = sum(int((s.rollouts.finish == "pruned").sum()) for _, s in made[:3])
+    cut_after = sum(int((s.rollouts.finish == "pruned").sum()) for _, s in made[3:])
+    assert cut_before == 0
+    assert cut_after > 0
+    for _, step in made[3:]:
+        r = step.rollouts
+        assert (r.length[r.finish == "pruned"] == 2).all()
+        for p in step.prompts:
+            assert (r.finish[r.prompt == p] != "pruned").sum() >= 2
+    states = made[-1][0]["arrol"]
+    assert states.pos.sum() + states.neg.sum() > 0
+    assert np.abs(states.weights).sum() > 0
+
+
+@pytest.mark.parametrize("method", [Branchgrpo(every=2), Latr(tau_abs=0.05, tau_rel=0.9), Arrol(l_detect=2, warmup=1)])
+def test_states_fold_from_the_steps(task, method):
+    made = steps_of(task, method, steps=4)
+    world = LiveWorld(task, (toy_model(), toy_tokenizer()))
+    folded = Pipeline(Grpo(), method).fold(world.pool, [s for _, s in made])[method.name]
+    live = made[-1][0][method.name]
+    if isinstance(live, tuple):
+        for a, b in zip(live, folded, strict=True):
+            assert np.array_equal(a, b)
+    else:
+        assert live == folded
