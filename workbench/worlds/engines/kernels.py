@@ -199,6 +199,57 @@ def _note(
     tl.store(entropies + place, h, mask=inside)
 
 
+@triton.jit
+def _slope(logits, inverse, target, total, entropy, g_logp, g_entropy, width, BLOCK: tl.constexpr):
+    row = tl.program_id(0).to(tl.int64)
+    i = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    inside = i < width
+    factor = tl.load(inverse)
+    logp = tl.load(logits + row * width + i, mask=inside, other=-float("inf")).to(tl.float32) * factor
+    logp -= tl.load(total + row)
+    p = tl.exp(logp)
+    g = tl.load(g_logp + row)
+    # d logp / dz = 1[target] - p;  dH / dz = -p (log p + H)
+    bend = tl.load(g_entropy + row) * tl.where(p > 0, logp + tl.load(entropy + row), 0.0)
+    slope = tl.where(i == tl.load(target + row), g, 0.0) - p * (g + bend)
+    tl.store(logits + row * width + i, (slope * factor).to(logits.dtype.element_ty), mask=inside)
+
+
+class Measured(torch.autograd.Function):
+    """(M,) float32 log-probability of target (M,) and entropy of logits (M, V), whose place the gradient takes.
+
+    One pass forward, one backward, nothing kept but the logits: backward can run once.
+    """
+
+    @staticmethod
+    def forward(ctx, logits, target, temperature):
+        """See the class."""
+        rows, width = logits.shape
+        n_blocks = triton.cdiv(width, BLOCK)
+        inverse = torch.full((1,), 1 / temperature, device=logits.device)
+        top, mass, moment = (torch.empty(rows, n_blocks, device=logits.device) for _ in range(3))
+        _sums[(rows, n_blocks)](logits, inverse, top, mass, moment, width, n_blocks, BLOCK=BLOCK, num_warps=4)
+        highest = top.amax(1, keepdim=True)
+        fade = (top - highest).exp()
+        summed = (mass * fade).sum(1)
+        total = summed.log() + highest[:, 0]
+        entropy = total - (moment * fade).sum(1) / summed
+        logp = logits.gather(1, target[:, None])[:, 0].float() * inverse - total
+        ctx.save_for_backward(logits, target, inverse, total, entropy)
+        return logp, entropy
+
+    @staticmethod
+    def backward(ctx, g_logp, g_entropy):
+        """See the class."""
+        logits, target, inverse, total, entropy = ctx.saved_tensors
+        rows, width = logits.shape
+        g_logp, g_entropy = g_logp.contiguous(), g_entropy.contiguous()
+        _slope[(rows, triton.cdiv(width, BLOCK))](
+            logits, inverse, target, total, entropy, g_logp, g_entropy, width, BLOCK=BLOCK, num_warps=4
+        )
+        return logits, None, None
+
+
 def project(x: torch.Tensor, gain: torch.Tensor, weight: torch.Tensor, eps: float, gated: bool) -> torch.Tensor:
     """See `llama.Ops.project`. A norm inside the product was tried: faster for gates of up to 16 rows alone."""
     rows, width = x.shape
