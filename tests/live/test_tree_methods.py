@@ -7,6 +7,7 @@ import pytest
 
 from workbench.methods.arrol import Arrol
 from workbench.methods.branchgrpo import Branchgrpo
+from workbench.methods.ettrl import Ettrl
 from workbench.methods.grpo import Grpo
 from workbench.methods.latr import Latr
 from workbench.numerics.forks import nodes_of
@@ -80,6 +81,24 @@ def test_arrol_learns_its_head_cuts_by_chance_and_protects_two(task):
     states = made[-1][0]["arrol"]
     assert states.pos.sum() + states.neg.sum() > 0
     assert np.abs(states.weights).sum() > 0
+
+
+def test_ettrl_forks_base_rollouts_where_they_were_least_certain(task):
+    method = Ettrl(forks=1, branches=3, labels="verifier")
+    forked = 0
+    for _, step in steps_of(task, method):
+        r = step.rollouts
+        row = {i: k for k, i in enumerate(r.id)}
+        base = r.parent == ""
+        assert base.sum() == 3 * 2  # 8 = 2 (1 + 1 x 3)
+        for k in np.flatnonzero(~base):
+            above = row[r.parent[k]]
+            entropy = r.entropy.row(above)
+            assert r.fork_at[k] == 1 + int(np.argmax(entropy[1:]))
+            assert r.tokens.row(k)[: r.fork_at[k]].tolist() == r.tokens.row(above)[: r.fork_at[k]].tolist()
+        forked += int((~base).sum())
+        assert len(r) <= 24
+    assert forked >= 18
 
 
 @pytest.mark.parametrize("method", [Branchgrpo(every=2), Latr(tau_abs=0.05, tau_rel=0.9), Arrol(l_detect=2, warmup=1)])

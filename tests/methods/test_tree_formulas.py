@@ -127,6 +127,24 @@ def test_aepo_clips_the_value_as_ppo_does(log_ratio: float, advantage: float) ->
         assert (ours.grad_logprob, ppo.grad_logprob) == (pytest.approx(-1.2 * advantage), 0)
 
 
+def test_aepo_in_torch_is_its_numpy_twin_with_its_gradient() -> None:
+    import torch
+
+    from workbench.types import Batch
+
+    rng = np.random.default_rng(0)
+    x, a = rng.normal(0, 0.6, (5, 9)), rng.standard_normal((5, 9))
+    logp = torch.tensor(x, requires_grad=True)
+    one, zero = torch.ones(5, 9), torch.zeros(5, 9, dtype=torch.float64)
+    for method in (aepo.Aepo(), aepo.Aepo(balanced=False), aepo.Aepo(dual_clip=None)):
+        logp.grad = None
+        made = method.loss((), Batch(logp, zero, zero, torch.tensor(a), one, one, torch.arange(5)))
+        made.term.sum().backward()
+        twin = aepo.balanced_clip(x, a, dual_clip=method.dual_clip, balanced=method.balanced)
+        assert np.allclose(made.term.detach().numpy(), twin.loss)
+        assert np.allclose(logp.grad.numpy(), twin.grad_logprob)
+
+
 def test_aepo_never_branches_after_twenty_in_a_row_and_starts_one_rollout_at_least() -> None:
     assert aepo.branch_probability(3.0, 20).probability == 0
     assert aepo.initial_rollouts(1, 0.5, []) == (0.5, 1, 0)
@@ -158,8 +176,10 @@ def test_forks_are_ascending_and_distinct(entropy: list[float], n: int) -> None:
 
 
 def test_ettrl_votes_where_nobody_verifies() -> None:
-    world = ScriptedWorld(24, null=0.0)
-    steps = [s for _, s in run(Pipeline(Grpo(), Ettrl()), world, Budget(prompts=4, rollouts=16), steps=3, seed=1)]
+    world = ScriptedWorld(24, null=0.0, offers=Ettrl.needs)
+    steps = [
+        s for _, s in run(Pipeline(Grpo(), Ettrl(forks=0)), world, Budget(prompts=4, rollouts=16), steps=3, seed=1)
+    ]
     for step in steps:
         r = step.rollouts
         for p in step.prompts:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from math import exp, floor, log
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from workbench.stages import Card
+from workbench.stages import Card, Method, State
+from workbench.types import Advantage, Batch, Draft, Loss, Ragged
 
 CARD = Card(
     slug="aepo",
@@ -17,7 +19,11 @@ CARD = Card(
     arxiv="2510.14545",
     code="https://github.com/RUC-NLPIR/ARPO",
     source="C*",
-    deviations=(),
+    deviations=(
+        "what acts in the loop is the entropy-aware advantage and the balanced clip; the split between fresh rollouts and "
+        "branches needs tool turns and is complete as functions",
+        "entropies are standardised over the kept rollouts of the step, not over a mini-batch",
+    ),
     watch="global rollouts against the gap of entropies, tokens above the clip whose gradient stayed, entropy over steps",
 )
 
@@ -114,3 +120,53 @@ def balanced_clip(
         capped = (a < 0) & (loss > cap)
         loss, grad = np.where(capped, cap, loss), np.where(capped, 0.0, grad)
     return Clipped(loss, grad)
+
+
+_CLAMP = 20.0
+
+
+@dataclass(frozen=True)
+class Aepo(Method):
+    """Advantages raised where entropy is high, and a clip that keeps the gradient of what it clips above.
+
+    alpha weighs the entropy; dual_clip bounds the loss of negative advantages. Stands behind an estimator.
+    """
+
+    alpha: float = 0.2
+    eps_low: float = 0.2
+    eps_high: float = 0.2
+    dual_clip: float | None = 3.0
+    balanced: bool = True
+
+    card = CARD
+    needs: ClassVar[frozenset[str]] = frozenset({"token_entropy"})
+
+    def estimate(self, state: State, advantage: Advantage, draft: Draft, rng: np.random.Generator) -> Advantage:
+        """A (1 + alpha z(H)) token by token."""
+        entropy = draft.rollouts.entropy
+        if entropy is None:
+            raise ValueError("aepo scales by the entropy of the tokens, and these rollouts have none recorded")
+        row = np.repeat(np.arange(len(draft.rollouts)), entropy.lengths)
+        value = advantage.value[row] if advantage.tokens is None else advantage.tokens.values
+        made = entropy_advantage(value, entropy.values, advantage.keep[row], self.alpha)
+        return replace(advantage, tokens=Ragged(np.where(advantage.keep[row], made, 0.0), entropy.offsets))
+
+    def loss(self, state: State, batch: Batch) -> Loss:
+        """The clipped surrogate with gradients kept above the clip; `balanced_clip` is its numpy twin."""
+        import torch
+
+        mask, zero = batch.mask.bool(), torch.zeros_like(batch.logp)
+        r = torch.where(mask, batch.logp - batch.proximal, zero).clamp(-_CLAMP, _CLAMP).exp()
+        a = torch.where(mask, batch.advantage, zero)
+        high = 1 + self.eps_high
+        bound = r.clamp(1 - self.eps_low, high)
+        if self.balanced:
+            bound = torch.where(r > high, high * r / r.detach(), bound)
+        term = torch.maximum(-a * r, -a * bound)
+        above, below = (r > high) & (a > 0), (r < 1 - self.eps_low) & (a < 0)
+        stats = {"ratio": r.detach(), "clip_low": below.to(term.dtype), "clip_high": above.to(term.dtype)}
+        if self.dual_clip is not None:
+            capped = (a < 0) & (term > -a * self.dual_clip)
+            term = torch.where(capped, (-a * self.dual_clip).detach(), term)
+            stats["capped"] = capped.to(term.dtype)
+        return Loss(term, reduction="token_mean", stats=stats)

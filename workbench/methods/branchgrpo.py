@@ -222,18 +222,18 @@ class Branchgrpo(Method):
         for name in dict.fromkeys(tree):
             mine = np.flatnonzero(tree == name)
             first = int(mine[0])
-            parent = [None if nodes["parent_id"][i] is None else place[nodes["parent_id"][i]] - first for i in mine]
+            above = [None if nodes["parent_id"][i] is None else place[nodes["parent_id"][i]] - first for i in mine]
             leaf = [nodes["row"][i] for i in mine]
-            reward = [float(rollouts.reward[k]) if k >= 0 and advantage.keep[k] else None for k in leaf]
+            reward = np.array([float(rollouts.reward[k]) if k >= 0 and advantage.keep[k] else np.nan for k in leaf])
             logprob = [nodes["behaviour_logprob"][i] or 0.0 for i in mine]
-            made = node_values(parent, reward, logprob, self.fusion, self.temperature)
-            a = depth_advantages(parent, made.value, self.clip).advantage
+            made = node_values(above, reward, logprob, self.fusion, self.temperature)
+            a = depth_advantages(above, made.value, self.clip).advantage
             seen: set[int] = set()
             for k in sorted(k for k in leaf if k >= 0):
-                path, i = [], leaf.index(k)
-                while parent[i] is not None:
-                    path.append(i)
-                    i = parent[i]
+                path = [leaf.index(k)]
+                while (up := above[path[-1]]) is not None:
+                    path.append(up)
+                path.pop()  # the prompt
                 at = int(offsets[k])
                 for i in reversed(path):
                     length = nodes["n_tokens"][mine[i]]

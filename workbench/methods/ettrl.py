@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple
+from typing import ClassVar, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -12,8 +12,9 @@ from numpy.typing import ArrayLike
 from workbench.numerics.estimators import group_advantages
 from workbench.numerics.picks import largest
 from workbench.numerics.votes import majority_label
+from workbench.numerics.hints import LATER, hold_back, with_asks
 from workbench.stages import Card, Method, State
-from workbench.types import Advantage, Draft, Rollouts
+from workbench.types import Advantage, Draft, Node, Plan, Rollouts
 
 __all__ = ["majority_label"]
 
@@ -23,6 +24,8 @@ CARD = Card(
     arxiv="2508.11356",
     source="notes",
     deviations=(
+        "a group of n rollouts is n / (1 + forks x branches) base rollouts and their forks; answers too short to fork give "
+        "fewer",
         "all leaves train; the paper takes a subset it does not name",
         "GRPO with one degree of freedom less and eps 1e-6 under the reshaping",
         "the reshaping of the paper may turn the sign of an advantage (entropy above twice the group's mean); floor=True "
@@ -30,6 +33,7 @@ CARD = Card(
         "votes replace the verifier's reward only with labels=vote; success stays what the verifier says, so that label "
         "accuracy can be drawn",
     ),
+    unspent="answers too short to fork leave a part of the group unasked",
     watch="vote ratio against true accuracy, tokens of trees against flat groups, advantages whose sign the scale turned",
 )
 
@@ -100,16 +104,46 @@ def advantage_clip(rewards: ArrayLike, beta: float = 2.0) -> np.ndarray:
 class Ettrl(Method):
     """Majority votes as rewards, and advantages reshaped by how certain each answer is.
 
+    forks positions of largest entropy in every base rollout get `branches` continuations each; 0 forks is flat.
     labels: vote replaces the reward of training rollouts by agreement with their prompt's majority; verifier keeps it.
     reshape: scale (Adv-Res) or clip (Adv-Clip, beta). Stands behind an estimator: Pipeline(Grpo(), Ettrl()).
     """
 
+    forks: int = 2
+    branches: int = 2
+    min_pos: int = 1
     labels: Literal["vote", "verifier"] = "vote"
     reshape: Literal["scale", "clip"] = "scale"
     beta: float = 2.0
     floor: bool = False
 
     card = CARD
+    needs: ClassVar[frozenset[str]] = frozenset({"nodes", "token_entropy"})
+
+    def amend(self, state: State, plan: Plan, draft: Draft, rng: np.random.Generator) -> Plan:
+        """Base rollouts first; once they are there, continuations from inside them, at their most uncertain tokens."""
+        new = self.forks * self.branches
+        rows = np.flatnonzero((plan.purpose == "train") & (plan.context == "") & (plan.n > 1))
+        plan = hold_back(
+            plan, rows, plan.n[rows] - np.maximum(plan.n[rows] // (1 + new), 1) if new else plan.n[rows] * 0
+        )
+        done, r = draft.plan, draft.rollouts
+        if not new or done is None or r is None or r.entropy is None or LATER not in done.why:
+            return plan
+        later = np.nan_to_num(done.why[LATER])
+        forked = np.unique(r.prompt[r.parent != ""])
+        prompts, counts, starts = [], [], []
+        for a in np.flatnonzero((later > 0) & ~np.isin(done.prompt, forked)):
+            left = int(later[a])
+            for k in np.flatnonzero((r.ask == a) & (r.length > self.min_pos)):
+                for at in fork_positions(r.entropy.row(int(k)), self.forks, self.min_pos):
+                    n = min(self.branches, left)
+                    if n > 0 and at > 0:
+                        prompts.append(int(done.prompt[a]))
+                        counts.append(n)
+                        starts.append(Node(f"{r.id[k]}@{at}"))
+                        left -= n
+        return with_asks(plan, prompts, counts, starts, [""] * len(prompts))
 
     def reward(self, state: State, rollouts: Rollouts) -> Rollouts:
         """1 for agreeing with the majority of the prompt, null where nobody answered."""

@@ -206,12 +206,16 @@ def _zero(value: object) -> object:
 def rollouts_of(growth: Growth, rows: Rollouts) -> Rollouts:
     """Every branch as a rollout, in the order of the asked rows and of birth; columns of tokens hold the whole path.
 
-    length counts the whole path. A cut branch has finish "pruned", and extra cut_reason (R,) str says why; extra forced
-    (R,) bool marks branches whose first own token was not drawn."""
+    length counts the whole path. Where anything branches or prunes: a cut branch has finish "pruned", and extra cut_reason
+    (R,) str says why; extra forced (R,) bool marks branches whose first own token was not drawn."""
     made = growth.branches
     order = sorted(range(len(made)), key=lambda i: (made[i].row, i))
     mine = [made[i] for i in order]
     base = rows.take(np.array([b.row for b in mine], np.int64))
+    marks: dict[str, np.ndarray] = {}
+    if growth.branch is not None or growth.prune is not None:  # in all rounds of a step or in none
+        marks["cut_reason"] = np.array([b.reason for b in mine], dtype=object)
+        marks["forced"] = np.array([b.forced for b in mine], bool)
     return base.with_(
         id=np.array([b.id for b in mine], dtype=object),
         parent=np.array(
@@ -223,11 +227,7 @@ def rollouts_of(growth: Growth, rows: Rollouts) -> Rollouts:
         tokens=Ragged.of([b.tokens for b in mine], np.int32),
         logp=Ragged.of([b.logp for b in mine], np.float32),
         entropy=Ragged.of([b.entropy for b in mine], np.float32),
-        extra={
-            **base.extra,
-            "cut_reason": np.array([b.reason for b in mine], dtype=object),
-            "forced": np.array([b.forced for b in mine], bool),
-        },
+        extra={**base.extra, **marks},
     )
 
 

@@ -75,7 +75,7 @@ class LiveWorld:
     (recompute, reference, row_norms, clip, betas), and lora: the rank of adapters trained instead of all weights.
     """
 
-    offers = frozenset({"behaviour", "proximal", "current", "token_entropy", "top_tokens", "tokens"})
+    offers = frozenset({"behaviour", "proximal", "current", "token_entropy", "top_tokens", "nodes", "tokens"})
 
     def __init__(
         self,
