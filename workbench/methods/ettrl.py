@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from workbench.numerics.estimators import group_advantages
+from workbench.numerics.hints import LATER, hold_back, with_asks
 from workbench.numerics.picks import largest
 from workbench.numerics.votes import majority_label
-from workbench.numerics.hints import LATER, hold_back, with_asks
 from workbench.stages import Card, Method, State
 from workbench.types import Advantage, Draft, Node, Plan, Rollouts
 
