@@ -96,7 +96,7 @@ def _recorded(experiment: Experiment) -> tuple[str | None, str, int]:
     """(run, status, last step) of a run of exactly this experiment; (None, "", 0) where there is none."""
     from workbench.store import Store
 
-    if not Path(experiment.store).is_dir():
+    if "ducklake:" not in experiment.store and not Path(experiment.store).is_dir():
         return None, "", 0
     wanted = _key(experiment.to_dict())
     with Store.open(experiment.store) as store:

@@ -233,3 +233,17 @@ def test_hooks_that_see_nothing_are_never_called(task):
 
     r = fresh(task).sample(Plan([0], [2], step=1), None, Prune(Silent(), Checkpoint(every=100)))
     assert set(r.finish) <= {"stop", "length"}
+
+
+def test_an_engine_of_whole_answers_leaves_growing_to_plain_passes(task):
+    class Whole:
+        """What an engine without checkpoints offers."""
+
+        def __init__(self, engine):
+            self.generate, self.sync, self.copy_of = engine.generate, engine.sync, None
+
+    plain, whole = fresh(task), fresh(task)
+    whole.engine = Whole(whole.engine)
+    a, b = step_of(plain, Forker()), step_of(whole, Forker())
+    assert a.rollouts.id.tolist() == b.rollouts.id.tolist()
+    assert a.rollouts.tokens.values.tolist() == b.rollouts.tokens.values.tolist()

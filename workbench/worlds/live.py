@@ -187,11 +187,8 @@ class LiveWorld:
         self, plan: Plan, rows: Rollouts, branch: Branch | None, prune: Prune | None
     ) -> tuple[Rollouts, Segments]:
         """Rollouts that pause at checkpoints, or begin inside others."""
-        if not hasattr(self.engine, "open"):
-            raise NotImplementedError(
-                f"{type(self.engine).__name__} generates whole answers; methods that branch or prune, and asks that start "
-                "inside a rollout, need engine='transformers'"
-            )
+        # an engine that makes whole answers only leaves this to plain passes over the weights that train
+        engine = self.engine if hasattr(self.engine, "open") else TransformersEngine(self.policy.model)
         limit = np.where(plan.max_tokens > 0, plan.max_tokens, self.max_tokens)
         prefixes, branches = [], []
         for a in range(len(plan)):
@@ -210,7 +207,7 @@ class LiveWorld:
                 made.tokens, made.logp, made.entropy = (list(column) for column in path)
                 branches.append(made)
                 rows.parent[row], rows.fork_at[row] = inside, at
-        session = self.engine.open(
+        session = engine.open(
             prefixes,
             rows.ask,
             streams(self.seed, rows.id),
