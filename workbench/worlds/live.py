@@ -24,7 +24,7 @@ from workbench.worlds.engines.attention import use_grouped
 from workbench.worlds.engines.choice import pick
 from workbench.worlds.engines.draws import streams
 from workbench.worlds.engines.llama import supported
-from workbench.worlds.engines.transformers import ROWS
+from workbench.worlds.engines.transformers import ROWS, TransformersEngine
 from workbench.worlds.growing import Decision, Grown, Growth, decision_columns, rollouts_of
 from workbench.worlds.packing import StreamPolicy
 from workbench.worlds.policy import Lines, Policy
