@@ -30,7 +30,10 @@ def pick(trained: PreTrainedModel, dtype: str, name: str = "auto"):
     if name == "auto":
         obstacle = supported(trained) if trained.device.type == "cuda" else "there is no GPU"
         if not obstacle:
-            return _faster(trained, dtype)
+            try:
+                return _faster(trained, dtype)
+            except ValueError as error:  # a shape that its kernels are not made for
+                obstacle = str(error)
         return _plain(trained, dtype), f"transformers: {obstacle}"
     return (_graph if name == "graph" else _plain)(trained, dtype), f"{name}: asked for"
 
