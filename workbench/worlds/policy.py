@@ -19,7 +19,7 @@ from transformers import PreTrainedModel
 
 from workbench.models import quiet
 from workbench.types import Advantage, Batch, Loss, Ragged
-from workbench.worlds import adapters
+from workbench.worlds import adapters, distributed
 from workbench.worlds.engines.forward import answer_statistics
 from workbench.worlds.engines.forward import pack as pack_sequences
 from workbench.worlds.microbatch import Lines, Tally, pack, shares
@@ -137,7 +137,8 @@ class Policy:
 
         Rows of advantage zero are not computed unless a penalty acts on them; they stay in every mean. Where nothing
         is left to compute there is no optimiser step and version stays. A loss or gradient that is not finite leaves
-        weights and optimiser as they were and is reported as "skipped". constant: tokens for the const_len reduction.
+        weights and optimiser as they were and is reported as "skipped". constant: tokens for the const_len reduction. Where
+        torch.distributed is set up, the processes share the micro-batches of the same rows (see `distributed`).
         """
         wall, cpu = time.perf_counter(), time.process_time()
         if self.reference is not None:
@@ -154,7 +155,7 @@ class Policy:
         norms = per_row.copy()
         tally = Tally()
         self.optimizer.zero_grad(set_to_none=True)
-        for sequences in self.cut(lines, active):
+        for sequences in distributed.mine(self.cut(lines, active)):
             batch = self.batch(lines, sequences, advantage)
             rows = np.concatenate(sequences)
             weight = torch.as_tensor(advantage.weight[rows], dtype=torch.float32, device=batch.logp.device)[:, None]
@@ -174,6 +175,7 @@ class Policy:
             if self.row_norms:
                 norms[rows] = [self._norm_of(part) for part in objective]
             objective.sum().backward()
+        distributed.add_up(self.parameters, tally, [per_row, norms])
         norm, skipped = self._step(tally) if len(active) else (0.0, "")
         done = {
             **tally.scalars(),

@@ -1,0 +1,57 @@
+"""One optimiser step shared by processes: each computes some of the micro-batches, and their gradients are added up.
+
+Every process holds all weights and all rows. A token's share in the loss is that of the whole step (see `microbatch`),
+so the sum over processes is the gradient that one process would have had, however rows were dealt out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeVar
+
+import numpy as np
+import torch
+import torch.distributed as dist
+
+from workbench.worlds.microbatch import Tally
+
+T = TypeVar("T")
+
+
+def ranks() -> int:
+    """Processes of the group; 1 where torch.distributed was not set up."""
+    return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
+
+
+def mine(batches: Sequence[T]) -> Sequence[T]:
+    """The micro-batches that this process computes: every n-th, so that widths are spread evenly."""
+    return batches[dist.get_rank() :: ranks()] if ranks() > 1 else batches
+
+
+@torch.no_grad()
+def add_up(parameters: Sequence[torch.nn.Parameter], tally: Tally, columns: Sequence[np.ndarray]) -> None:
+    """Sum gradients, tallies and (R,) columns over the processes, in place; nothing to do in a single one.
+
+    Columns are zero (or NaN, the same everywhere) where another process had the row. lr_scale and the statistics' names
+    come from the first process that computed anything. A loss that is not finite in one is not finite in all.
+    """
+    if ranks() == 1:
+        return
+    heard: list[Tally] = [tally] * ranks()
+    dist.all_gather_object(heard, tally)
+    worked = next((one for one in heard if one.tokens), heard[0])
+    tally.lr_scale = worked.lr_scale
+    tally.stats = {
+        n: sum(one.stats.get(n, 0.0) for one in heard) for n in dict.fromkeys(n for o in heard for n in o.stats)
+    }
+    for name in ("loss", "gap", "kl", "tokens"):
+        setattr(tally, name, sum(getattr(one, name) for one in heard))
+    device = parameters[0].device
+    for column in columns:
+        whole = torch.from_numpy(column).to(device)
+        dist.all_reduce(whole)
+        column[:] = np.where(np.isnan(column), np.nan, whole.cpu().numpy())
+    for p in parameters:
+        if p.grad is None:
+            p.grad = torch.zeros_like(p)
+        dist.all_reduce(p.grad)
