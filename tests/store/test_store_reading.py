@@ -19,7 +19,7 @@ WRITER = Path(__file__).with_name("write_steps.py")
 def test_a_reader_in_this_process_sees_whole_steps_of_a_writer_in_another(tmp_path):
     (tmp_path / "commits").mkdir()
     with Store.open(tmp_path) as store:
-        child = subprocess.Popen([sys.executable, WRITER, tmp_path, "a", "15"], stdout=subprocess.PIPE, text=True)
+        child = subprocess.Popen([sys.executable, WRITER, tmp_path, "a", "120"], stdout=subprocess.PIPE, text=True)
         seen = [0]
         while child.poll() is None:
             steps = store.sql(
@@ -31,7 +31,7 @@ def test_a_reader_in_this_process_sees_whole_steps_of_a_writer_in_another(tmp_pa
             assert len(steps) >= seen[-1]
             seen.append(len(steps))
         assert child.returncode == 0
-        assert store.sql("SELECT count(*) FROM steps")[0][0].as_py() == 15
+        assert store.sql("SELECT count(*) FROM steps")[0][0].as_py() == 120
         assert store.runs()["status"].to_pylist() == ["finished"]
         assert len(set(seen)) > 3
 
