@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
 import numpy as np
 
+from workbench.analysis.html import table
 from workbench.analysis.intervals import Interval, paired
 from workbench.pipeline import Pipeline
 
@@ -129,16 +130,9 @@ class Comparison:
         return out
 
     def _repr_html_(self) -> str:
-        rows = self.rows()
-        head = "".join(f"<th>{escape(k)}</th>" for k in rows[0])
-        body = "".join("<tr>" + "".join(f"<td>{_cell(v)}</td>" for v in r.values()) + "</tr>" for r in rows)
         notes = "".join(f"<li>{escape(w)}</li>" for w in self.warnings)
         caption = f"pass rate on the evaluation set after {self.x[-1]:,.0f} {self.axis.replace('_', ' ')}"
-        return f"<table><caption>{escape(caption)}</caption><tr>{head}</tr>{body}</table><ul>{notes}</ul>"
-
-
-def _cell(value: object) -> str:
-    return f"{value:.3f}" if isinstance(value, float) else escape(str(value))
+        return f"{table(self.rows(), caption)}<ul>{notes}</ul>"
 
 
 def compare(

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from workbench.analysis.html import cell, table
 from workbench.numerics.skill import HeldOut, Skill, held_out, mixed_chance
 from workbench.pipeline import Pipeline, advance
 from workbench.types import Budget, Pool, Step
@@ -97,12 +98,8 @@ class WhatIf:
 
     def _repr_html_(self) -> str:
         s = self.summary()
-        cells = "".join(f"<tr><td>{escape(k)}</td><td>{_figure(v)}</td></tr>" for k, v in s.items())
+        cells = "".join(f"<tr><td>{escape(k)}</td><td>{cell(v)}</td></tr>" for k, v in s.items())
         return f"<table><caption>{escape(self.run)}: {escape(self.verdict)}</caption>{cells}</table>"
-
-
-def _figure(value: object) -> str:
-    return f"{value:.3f}" if isinstance(value, float) else escape(str(value))
 
 
 def block_bootstrap(
@@ -217,10 +214,7 @@ class Ranking:
         return out
 
     def _repr_html_(self) -> str:
-        rows = self.rows()
-        head = "".join(f"<th>{escape(k)}</th>" for k in rows[0]) if rows else ""
-        body = "".join("<tr>" + "".join(f"<td>{_figure(v)}</td>" for v in r.values()) + "</tr>" for r in rows)
-        return f"<table><caption>{escape(self.note)}</caption><tr>{head}</tr>{body}</table>"
+        return table(self.rows(), self.note)
 
 
 def rank(results: Sequence[WhatIf], metric: str = "mixed_expected") -> Ranking:

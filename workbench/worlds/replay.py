@@ -41,7 +41,6 @@ class Recording:
     def of(cls, steps: Iterable[Step], pool: Pool, needs: frozenset[str] = frozenset()) -> Recording:
         """Keep steps; columns of tokens that needs does not name are let go of."""
         drop = {column: None for name, column in TRACKS.items() if name not in needs}
-        text = np.empty(0, dtype=object)
         kept = {}
         for step in steps:
             text = np.full(len(step.rollouts), "", dtype=object)
