@@ -211,6 +211,9 @@ def tree_share(group_size: int, schedule: Mapping[object, float], train_step: in
 TREE = "latr_tree"
 """Scratch of a branch: 1 for those of the tree, 0 for flat rollouts."""
 
+SIZE = "latr_size"
+"""Scratch of a branch: branches that its prompt's tree has had."""
+
 
 @dataclass(frozen=True)
 class Latr(Method):
@@ -261,27 +264,29 @@ class Latr(Method):
         b = len(frontier)
         tree = np.asarray(frontier.memory.get(TREE, np.zeros(b)), float).copy()
         new = (frontier.n_tokens <= 1) & (frontier.parent < 0)
-        _, first = np.unique(frontier.group[new], return_index=True)
         tree[new] = 1.0 if self._share(state, self.group_size).n_flat == 0 else 0.0
-        if len(first) and not tree[new].all():
+        if new.any() and not tree[new].all():
             rows = np.flatnonzero(new)
             _, of_prompt = np.unique(frontier.prompt[rows], return_index=True)
             tree[rows[of_prompt]] = 1.0
         width, token = np.ones(b, np.int64), np.full(b, -1, np.int64)
+        size = np.asarray(frontier.memory.get(SIZE, np.ones(b)), float).copy()
+        for p in np.unique(frontier.prompt):
+            mine = frontier.prompt == p
+            size[mine] = max(1.0, size[mine].max())
         n_tree = max(self._share(state, self.group_size).n_tree, 1)
         if b and "top_logp" in frontier.extra:
             keep = branch_mask(np.exp(frontier.extra["top_logp"]), self.tau_abs, self.tau_rel)
             for p in np.unique(frontier.prompt[tree > 0]):
                 mine = np.flatnonzero((frontier.prompt == p) & (tree > 0))
-                grown = int(np.asarray(frontier.memory.get("latr_size", np.ones(b)), float)[mine].max())
-                room = n_tree - max(grown, len(mine))  # ended branches keep their slots
+                room = n_tree - max(int(size[mine[0]]), len(mine))  # ended branches keep their slots
                 forks = np.flatnonzero(keep[mine, 1])[: max(room, 0)] if keep.shape[1] > 1 else np.empty(0, np.int64)
                 width[mine[forks]] = 2
                 token[mine[forks]] = frontier.extra["top_tokens"][mine[forks], 1]
-        size = np.array([max(1.0, *np.asarray(frontier.memory.get("latr_size", np.ones(b)), float)[
-            frontier.prompt == p]) if b else 1.0 for p in frontier.prompt])  # fmt: skip
-        added = np.array([(width[(frontier.prompt == p)] - 1).sum() for p in frontier.prompt], float)
-        memory = {TREE: tree, "latr_size": size + added}
+        for p in np.unique(frontier.prompt):
+            mine = frontier.prompt == p
+            size[mine] += (width[mine] - 1).sum()
+        memory = {TREE: tree, SIZE: size}
         return Fork(width, np.full(b, -1, np.int64), token, {"forks": (width - 1).astype(float)}, memory)
 
     def prune(self, state: int, frontier: Frontier, rng: np.random.Generator) -> Cut:
