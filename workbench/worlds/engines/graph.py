@@ -17,10 +17,10 @@ import numpy as np
 import torch
 from transformers import PreTrainedModel
 
-from workbench.types import Ragged
 from workbench.worlds.engines import Segments
 from workbench.worlds.engines.draws import GOLDEN
 from workbench.worlds.engines.llama import Llama, forward, prefill, reference
+from workbench.worlds.engines.record import Record
 
 CHUNK = 16
 """Steps between two looks of the host; a row that ended waits for the next look, 8 steps on average."""
@@ -105,15 +105,8 @@ class Board:
             self.stop[torch.as_tensor(sorted(stop), device=self.stop.device)] = True
 
 
-class Record:
-    """What R rows have generated so far, at most limit (R,) tokens each."""
-
-    def __init__(self, limit: np.ndarray) -> None:
-        shape = (len(limit), int(limit.max(initial=0)))
-        self.limit = limit
-        self.tokens, self.length = np.zeros(shape, np.int32), np.zeros(len(limit), np.int64)
-        self.logp, self.entropy = np.zeros((2, *shape), np.float32)
-        self.finish = np.full(len(limit), "length", dtype=object)
+class Chunks(Record):
+    """A record that is written in chunks of steps."""
 
     def add(self, rows: np.ndarray, token: np.ndarray, logp: np.ndarray, entropy: np.ndarray, stop: np.ndarray) -> None:
         """Append a chunk: (B, k) columns of rows (B,), token -1 where nothing was drawn."""
@@ -131,13 +124,6 @@ class Record:
     def done(self) -> np.ndarray:
         """(R,) bool: rows that ended."""
         return (self.finish == "stop") | (self.length >= self.limit)
-
-    def segments(self, prefilled: int, decoded: int, seconds: float) -> Segments:
-        """The ragged columns."""
-        offsets = np.concatenate([[0], np.cumsum(self.length)]).astype(np.int64)
-        inside = np.arange(self.tokens.shape[1]) < self.length[:, None]
-        columns = (Ragged(c[inside], offsets) for c in (self.tokens, self.logp, self.entropy))
-        return Segments(*columns, self.finish, prefilled, decoded, seconds)
 
 
 class GraphEngine:
@@ -236,7 +222,7 @@ class GraphEngine:
         limit = np.repeat(np.asarray(max_tokens, np.int64), n)
         if len(owner) and limit.min() < 1:
             raise ValueError(f"max_tokens must be at least 1, not {limit.min()}")
-        record = Record(limit)
+        record = Chunks(limit)
         if not len(owner):
             return record.segments(0, 0, time.perf_counter() - began)
         length = np.array([len(p) for p in distinct], np.int64)

@@ -13,10 +13,10 @@ import numpy as np
 import torch
 from transformers import PreTrainedModel
 
-from workbench.types import Ragged
 from workbench.worlds.engines import Segments
 from workbench.worlds.engines.draws import uniform
 from workbench.worlds.engines.forward import body, fan_out, logits_of, prefill
+from workbench.worlds.engines.record import Record
 from workbench.worlds.engines.sampling import choose, invert
 from workbench.worlds.engines.session import TransformersSession
 
@@ -26,18 +26,10 @@ ROWS = 256
 """Rows that are generated together at most; more wait, so that their logits fit in memory."""
 
 
-class _Record:
-    """What R rows have generated so far."""
+class _Steps(Record):
+    """A record that is written one position at a time, and counts what was computed."""
 
-    def __init__(self, limit: np.ndarray) -> None:
-        shape = (len(limit), int(limit.max(initial=0)))
-        self.limit = limit
-        self.tokens = np.zeros(shape, np.int32)
-        self.logp = np.zeros(shape, np.float32)
-        self.entropy = np.zeros(shape, np.float32)
-        self.length = np.zeros(len(limit), np.int64)
-        self.finish = np.full(len(limit), "length", dtype=object)
-        self.prefilled = self.decoded = 0
+    prefilled = decoded = 0
 
     def add(self, rows: np.ndarray, t: int, token, logp, entropy, stop: np.ndarray) -> np.ndarray:
         """Write position t of rows; returns the (B,) bool of those that go on."""
@@ -47,13 +39,6 @@ class _Record:
         stopped = np.isin(token, stop)
         self.finish[rows[stopped]] = "stop"
         return ~stopped & (self.limit[rows] > t + 1)
-
-    def segments(self, seconds: float) -> Segments:
-        """The ragged columns."""
-        offsets = np.concatenate([[0], np.cumsum(self.length)]).astype(np.int64)
-        inside = np.arange(self.tokens.shape[1]) < self.length[:, None]
-        columns = (Ragged(c[inside], offsets) for c in (self.tokens, self.logp, self.entropy))
-        return Segments(*columns, self.finish, self.prefilled, self.decoded, seconds)
 
 
 class TransformersEngine:
@@ -104,7 +89,7 @@ class TransformersEngine:
         distinct = list(place)
         if not all(distinct):
             raise ValueError("a prefix without tokens cannot be continued; a prompt has at least one token")
-        record = _Record(np.repeat(np.asarray(max_tokens, np.int64), n))
+        record = _Steps(np.repeat(np.asarray(max_tokens, np.int64), n))
         if len(owner) and record.limit.min() < 1:
             raise ValueError(f"max_tokens must be at least 1, not {record.limit.min()}")
         first = np.zeros(len(owner), np.int64) if position is None else np.asarray(position, np.int64)
@@ -113,7 +98,7 @@ class TransformersEngine:
         stops = np.fromiter(sorted(stop), np.int64)
         for batch in self._batches(rows, owner):
             self._run(batch, distinct, owner, keys, first, temperature, stops, record)
-        return record.segments(time.perf_counter() - began)
+        return record.segments(record.prefilled, record.decoded, time.perf_counter() - began)
 
     def _batches(self, rows: np.ndarray, owner: np.ndarray) -> list[np.ndarray]:
         """Rows in pieces of at most max_rows, cut between prefixes where a prefix has fewer rows than that."""

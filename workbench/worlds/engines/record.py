@@ -1,0 +1,26 @@
+"""What an engine has generated so far, as columns of R rows."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from workbench.types import Ragged
+from workbench.worlds.engines import Segments
+
+
+class Record:
+    """R rows of at most limit (R,) tokens each; engines add to it as they draw, token by token or in chunks."""
+
+    def __init__(self, limit: np.ndarray) -> None:
+        shape = (len(limit), int(limit.max(initial=0)))
+        self.limit = limit
+        self.tokens, self.length = np.zeros(shape, np.int32), np.zeros(len(limit), np.int64)
+        self.logp, self.entropy = np.zeros((2, *shape), np.float32)
+        self.finish = np.full(len(limit), "length", dtype=object)
+
+    def segments(self, prefilled: int, decoded: int, seconds: float) -> Segments:
+        """The ragged columns."""
+        offsets = np.concatenate([[0], np.cumsum(self.length)]).astype(np.int64)
+        inside = np.arange(self.tokens.shape[1]) < self.length[:, None]
+        tokens, logp, entropy = (Ragged(c[inside], offsets) for c in (self.tokens, self.logp, self.entropy))
+        return Segments(tokens, logp, entropy, self.finish, prefilled, decoded, seconds)
