@@ -78,3 +78,71 @@ SELECT run, rank, seq, step, rollout_id AS node_id, tree_id, tree_id AS parent_i
     (reward IS NOT NULL)::INTEGER AS n_leaves, fate = 'trained' AS trained, CASE fate WHEN 'trained' THEN '' ELSE reason END
         AS untrained_reason
 FROM flat;
+
+-- What did each group of the steps after `since` cost, against what its rollouts would have cost one by one? In tokens,
+-- eval left out: generated = kept + pruned + discarded + probe, as in the ledger; each token counts once.
+-- kept: on the path of a rollout that was not given up, a prefix shared with one that was included. pruned, discarded:
+-- on the paths of given-up rollouts only. probe: of probe nodes, and of rollouts asked for anything but training.
+-- flat_equivalent: what the kept rollouts would cost if each were generated alone, without tokens of earlier steps.
+-- sharing = flat_equivalent / kept; saved = flat_equivalent - generated, so what was given up and probed counts against it.
+-- spared: what given-up rollouts would have cost besides, had they become as long as the kept ones of their group are
+-- on average: an estimate, and no part of saved. Hinted rollouts are groups of their own, by context.
+CREATE OR REPLACE MACRO savings(of_run, since) AS TABLE
+WITH RECURSIVE tree AS (
+    SELECT rank, step, node_id, parent_id, group_id, "row", kind, status, n_tokens, duplicate_of
+    FROM nodes WHERE run = of_run AND step > since
+), mine AS (
+    SELECT r.rank, r.step, r."row", r.group_id, r.prompt_id, r.purpose, r.context, r.length,
+        r.length - r.inherited AS made, CASE r.origin WHEN 'carried' THEN r.inherited ELSE 0 END AS earlier,
+        CASE WHEN r.purpose <> 'train' THEN 'probe' WHEN t.status <> 'live' THEN t.status
+             WHEN f.fate IN ('pruned', 'discarded') THEN f.fate ELSE 'kept' END AS what
+    FROM rollouts r JOIN fates f USING (run, rank, seq, step, "row")
+    LEFT JOIN tree t ON t.rank = r.rank AND t.step = r.step AND t."row" = r."row"
+    WHERE r.run = of_run AND r.step > since AND r.purpose <> 'eval' AND r.origin IN ('generated', 'carried')
+), passed(rank, step, node_id, parent_id) AS (  -- nodes on the path of a kept rollout
+    SELECT t.rank, t.step, t.node_id, t.parent_id
+    FROM tree t JOIN mine m USING (rank, step, "row") WHERE m.what = 'kept' AND t.kind <> 'probe'
+    UNION
+    SELECT t.rank, t.step, t.node_id, t.parent_id
+    FROM passed p JOIN tree t ON t.rank = p.rank AND t.step = p.step AND t.node_id = p.parent_id
+), above(rank, step, "row", parent_id, probes) AS (  -- probe tokens inside the paths of rows, hence in their lengths
+    SELECT rank, step, "row", parent_id, CASE kind WHEN 'probe' THEN n_tokens ELSE 0 END FROM tree WHERE "row" >= 0
+    UNION ALL
+    SELECT a.rank, a.step, a."row", t.parent_id, a.probes + CASE t.kind WHEN 'probe' THEN t.n_tokens ELSE 0 END
+    FROM above a JOIN tree t ON t.rank = a.rank AND t.step = a.step AND t.node_id = a.parent_id
+), probed AS (
+    SELECT rank, step, "row", max(probes) AS probes FROM above GROUP BY ALL
+), copies AS (
+    SELECT DISTINCT rank, step, "row" FROM tree WHERE duplicate_of IS NOT NULL AND "row" >= 0
+), lost AS (  -- what recorded trees say of tokens that no kept rollout passed
+    SELECT rank, step, group_id,
+        coalesce(sum(n_tokens) FILTER (kind = 'model' AND status <> 'discarded'), 0) AS pruned,
+        coalesce(sum(n_tokens) FILTER (kind = 'model' AND status = 'discarded'), 0) AS discarded,
+        coalesce(sum(n_tokens) FILTER (kind = 'probe'), 0) AS probe
+    FROM tree ANTI JOIN passed USING (rank, step, node_id)
+    WHERE duplicate_of IS NULL GROUP BY ALL
+), rows AS (
+    SELECT m.*, t."row" IS NOT NULL AS in_tree, length - earlier - coalesce(probes, 0) AS alone, c."row" IS NOT NULL AS copy
+    FROM mine m LEFT JOIN (SELECT DISTINCT rank, step, "row" FROM tree) t USING (rank, step, "row")
+    LEFT JOIN probed USING (rank, step, "row") LEFT JOIN copies c USING (rank, step, "row")
+), sums AS (
+    SELECT rank, step, group_id, any_value(prompt_id) AS prompt_id, any_value(purpose) AS purpose,
+        any_value(context) AS context, count(*) FILTER (what = 'kept' AND NOT copy) AS n_kept,
+        count(*) FILTER (what IN ('pruned', 'discarded')) AS n_lost, sum(made) AS generated,
+        coalesce(sum(alone) FILTER (what = 'kept' AND NOT copy), 0) AS flat_equivalent,
+        coalesce(sum(alone) FILTER (what IN ('pruned', 'discarded')), 0) AS lost_alone,
+        coalesce(sum(made) FILTER (what = 'pruned' AND NOT in_tree), 0) - coalesce(sum(earlier) FILTER (what = 'pruned' AND in_tree), 0) AS pruned,
+        coalesce(sum(made) FILTER (what = 'discarded' AND NOT in_tree), 0) - coalesce(sum(earlier) FILTER (what = 'discarded' AND in_tree), 0) AS discarded,
+        coalesce(sum(made) FILTER (what = 'probe' AND NOT in_tree), 0) AS probe
+    FROM rows GROUP BY rank, step, group_id
+), parts AS (
+    SELECT s.* REPLACE (s.pruned + coalesce(l.pruned, 0) AS pruned, s.discarded + coalesce(l.discarded, 0) AS discarded,
+        s.probe + coalesce(l.probe, 0) AS probe)
+    FROM sums s LEFT JOIN lost l USING (rank, step, group_id)
+)
+SELECT rank, step, group_id, prompt_id, purpose, context, n_kept, n_lost, generated::BIGINT AS generated,
+    (generated - pruned - discarded - probe)::BIGINT AS kept, pruned::BIGINT AS pruned, discarded::BIGINT AS discarded,
+    probe::BIGINT AS probe, flat_equivalent::BIGINT AS flat_equivalent, coalesce(flat_equivalent / nullif(kept, 0), 1) AS sharing,
+    (flat_equivalent - generated)::BIGINT AS saved,
+    CASE WHEN n_kept > 0 THEN greatest(n_lost * flat_equivalent / n_kept - lost_alone, 0) ELSE 0 END AS spared
+FROM parts;
