@@ -1,9 +1,9 @@
 """What recording costs and what asking costs: the figures of `workbench bench store`.
 
-Cases: tiny (a step of the demo), wide (512 rollouts x 512 tokens with token columns), long (10,000 steps of 512 rollouts,
-then questions to the five million, in `bench_store_long`), search (100,000 completions, in `bench_search`), kill (a
-writer killed at 200 points). trackio, MLflow and TRL's completions log are measured beside the store by
-`workbench bench peers`.
+Cases: tiny (a step of the demo), wide (512 rollouts x 512 tokens with token columns), long (10,000 steps of 512
+rollouts, then questions to the five million, in `bench_store_long`), search (100,000 completions, in `bench_search`),
+kill (a writer killed at 200 points, two ranks at 200 more, in `bench_store_kill`). trackio, MLflow and TRL's completions
+log are measured beside the store by `workbench bench peers`.
 
 Ours is the whole of recording: the ledger's check, building the tables, writing, fsync, rename. Three peers are plain
 Parquet: "same rows" is every table of the step written as a file of its own from ready-made Arrow tables, with and
@@ -13,13 +13,7 @@ without plan, fates, ledger and beliefs.
 
 from __future__ import annotations
 
-import json
 import os
-import random
-import select
-import signal
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -31,14 +25,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from workbench.pipeline import fates
-from workbench.store import Store, Writer
+from workbench.store import Writer
 from workbench.store.contents import contents
 from workbench.types import Advantage, Plan, Pool, Ragged, Rollouts, Step
 
 if TYPE_CHECKING:
     from workbench.bench import Figure
-
-KILLS = 200
 
 PEERS = {
     "plain Parquet, same rows": False,
@@ -52,6 +44,7 @@ PEERS = {
 def bench_store(case: str | None) -> Iterator[Figure]:
     """Recording and asking, by case; see the module."""
     from workbench.bench_search import search
+    from workbench.bench_store_kill import killed
     from workbench.bench_store_long import long_run
 
     cases: dict[str, Callable[[], Iterator[Figure]]] = {
@@ -59,7 +52,7 @@ def bench_store(case: str | None) -> Iterator[Figure]:
         "wide": _wide,
         "long": long_run,
         "search": search,
-        "kill": _kill,
+        "kill": killed,
     }
     if case is not None and case not in cases:
         raise ValueError(f"no case {case!r}; there are {', '.join(cases)}")
@@ -76,9 +69,19 @@ def make_pool(n: int) -> Pool:
     return Pool(ids, text, text, empty, np.where(np.arange(n) % 2, "odd", "even").astype(object))
 
 
-def make_step(number: int, pool: Pool, rng: np.random.Generator, groups: int, n: int, tokens: int) -> Step:
-    """A finished step of groups x n rollouts with tokens each; tokens=0 leaves the token columns out."""
-    chosen = rng.choice(len(pool), groups, replace=False)
+def make_step(
+    number: int,
+    pool: Pool,
+    rng: np.random.Generator,
+    groups: int,
+    n: int,
+    tokens: int,
+    among: np.ndarray | None = None,
+) -> Step:
+    """A finished step of groups x n rollouts with tokens each; tokens=0 leaves the token columns out.
+
+    among: rows of the pool that may be asked, such as those of one rank; all of them without it."""
+    chosen = rng.choice(len(pool) if among is None else among, groups, replace=False)
     plan = Plan(chosen, np.full(groups, n), why={"score": rng.random(groups)}, step=number, folded_through=number - 1)
     rows = Rollouts.asked(plan, pool, version=number - 1)
     r = len(rows)
@@ -188,66 +191,3 @@ def completions_log(step: Step, pool: Pool) -> pa.Table:
         if ragged is not None:
             columns[name] = pa.ListArray.from_arrays(pa.array(ragged.offsets, pa.int32()), pa.array(ragged.values))
     return pa.table(columns)
-
-
-def _kill() -> Iterator[Figure]:
-    """Steps that were reported as durable and are not there after kill -9; there must be none."""
-    from workbench.bench import Figure
-
-    with tempfile.TemporaryDirectory() as where:
-        command = [sys.executable, "-m", "workbench.bench_store", where, str(KILLS)]
-        told = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout)
-        lost = torn = 0
-        for point, acknowledged in enumerate(told):
-            with Store.open(Path(where) / str(point)) as store:
-                rows = store.sql(
-                    "SELECT s.step, s.n_rollouts = count(r.row) AS whole FROM steps s LEFT JOIN rollouts r USING (step)"
-                    " GROUP BY s.step, s.n_rollouts ORDER BY s.step"
-                ).to_pylist()
-                lost += max(acknowledged - len(rows), 0)
-                torn += sum(not r["whole"] for r in rows) + ([r["step"] for r in rows] != list(range(1, len(rows) + 1)))
-                torn += store.sql("SELECT count(*) AS n FROM ledger WHERE NOT balanced")["n"][0].as_py()
-    note = f"{KILLS} points, {sum(told)} steps acknowledged before them"
-    yield Figure("kill", "acknowledged_steps_lost", lost, "steps", note=note)
-    yield Figure("kill", "steps_torn", torn, "steps", note=note)
-
-
-def _killed(folder: Path, points: int) -> None:
-    """Fork writers and kill them; prints the steps each had acknowledged as JSON."""
-    from workbench.store import compaction
-
-    pool, told = make_pool(50), []
-    for point in range(points):
-        rng = random.Random(point)
-        where = folder / str(point)
-        where.mkdir()
-        reading, writing = os.pipe()
-        child = os.fork()
-        if not child:
-            os.close(reading)
-            compaction.FEWEST = compaction.MOST = 3 if point % 2 else 1000
-            draws = np.random.default_rng(point)
-            with Writer(where, {}, pool, run="a") as writer:
-                for number in range(1, 10_000):
-                    writer.append(make_step(number, pool, draws, 4, 4, 8), make_beliefs(pool, draws))
-                    os.write(writing, f"{writer.committed}\n".encode())
-        os.close(writing)
-        text, after = b"", rng.randrange(12)
-        while text.count(b"\n") < after and select.select([reading], [], [], 60)[0]:
-            got = os.read(reading, 4096)
-            if not got:
-                raise RuntimeError(f"the writer of point {point} ended by itself")
-            text += got
-        time.sleep(rng.uniform(0, 0.08))
-        os.kill(child, signal.SIGKILL)
-        while got := os.read(reading, 4096):
-            text += got
-        os.close(reading)
-        os.waitpid(child, 0)
-        told.append(max((int(line) for line in text.split(b"\n")[:-1]), default=0))
-        print(f"kill {point + 1}/{points}", end="\r", file=sys.stderr, flush=True)
-    print(json.dumps(told))
-
-
-if __name__ == "__main__":
-    _killed(Path(sys.argv[1]), int(sys.argv[2]))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from workbench import bench_search, bench_store, bench_store_long
+from workbench import bench_search, bench_store, bench_store_kill, bench_store_long
 
 
 def figures(case):
@@ -40,7 +40,7 @@ def test_searches_are_timed(monkeypatch):
 
 
 def test_kills_are_counted(monkeypatch):
-    monkeypatch.setattr(bench_store, "KILLS", 2)
+    monkeypatch.setattr(bench_store_kill, "KILLS", 2)
     found = figures("kill")
     assert (found["acknowledged_steps_lost"].value, found["steps_torn"].value) == (0, 0)
 
