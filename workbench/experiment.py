@@ -245,6 +245,7 @@ class Run:
             who=self.pipeline.who(),
             retention=experiment.tokens,
             needs=self.pipeline.needs,
+            pieces=getattr(self.world, "pieces", dict)() if experiment.tokens != "none" else None,
         )
         self.run: str = self.writer.run
         self._begun = self._closed = False

@@ -123,6 +123,7 @@ def run_tables(
     evaluation: Pool | None,
     parent: str | None,
     parent_step: int | None,
+    pieces: Mapping[str, object],
 ) -> list[tables.Tables]:
     """The run and its prompts, recorded once."""
     seed = experiment.get("seed")
@@ -138,7 +139,7 @@ def run_tables(
         "n_evaluation": 0 if evaluation is None else len(evaluation),
     }
     pools = {"train": pool} if evaluation is None else {"train": pool, "eval": evaluation}
-    return [{"runs": row}, tables.prompt_tables(pools)]
+    return [{"runs": row}, tables.prompt_tables(pools), tables.piece_table(pieces)]
 
 
 def attempt_table(

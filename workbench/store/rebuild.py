@@ -44,7 +44,9 @@ DTYPES = {"ask": np.int64, "group_id": np.int64, "born": np.int64, "length": np.
 def pools(store: Store, run: str) -> tuple[Pool, Pool]:
     """(training pool, evaluation pool) of a run; without an evaluation set the second is empty."""
     rows = store.sql("SELECT * FROM prompts WHERE run = $run ORDER BY position", {"run": run})
-    arrays = store.sql("SELECT * FROM arrays WHERE run = $run AND step = 0", {"run": run}).to_pylist()
+    arrays = store.sql(
+        "SELECT * FROM arrays WHERE run = $run AND step = 0 AND scope <> 'tokens'", {"run": run}
+    ).to_pylist()
 
     def one(name: str) -> Pool:
         mine = rows.filter(pc.equal(rows["pool"], name))

@@ -585,7 +585,7 @@ COMMENT ON COLUMN arrays.run IS 'Run id, e.g. 2026-11-28-sim-k3f2.';
 COMMENT ON COLUMN arrays.rank IS 'Writer of the run that recorded the row; 0 where one process trains.';
 COMMENT ON COLUMN arrays.seq IS 'Commit that holds the row: (run, rank, seq) names one commit directory, see commits.';
 COMMENT ON COLUMN arrays.step IS 'Training step; 0 is before any update.';
-COMMENT ON COLUMN arrays.scope IS 'notes, rollouts.extra, update, or train./eval. followed by features or extra of the pool.';
+COMMENT ON COLUMN arrays.scope IS 'notes, rollouts.extra, update, train./eval. followed by features or extra of the pool, or tokens: piece (UTF-8 bytes of each token id, one character per byte) and special (ids that are no text).';
 COMMENT ON COLUMN arrays.name IS 'Name in its scope.';
 COMMENT ON COLUMN arrays.dtype IS 'numpy dtype to restore.';
 COMMENT ON COLUMN arrays.shape IS 'numpy shape to restore.';

@@ -153,6 +153,11 @@ def prompt_tables(pools: Mapping[str, Pool]) -> Tables:
     return {"prompts": columns, **_arrays(rows, 0)}
 
 
+def piece_table(pieces: Mapping[str, object]) -> Tables:
+    """What the token ids of a run stand for, see `numerics.pieces`; nothing for a world without tokens."""
+    return _arrays(array_rows("tokens", pieces), 0)
+
+
 def ask_tables(plan: Plan, pool: Pool) -> Tables:
     """The plan, one row per ask."""
     kinds = {type(None): "prompt", Node: "node", Text: "text", Resume: "resume"}

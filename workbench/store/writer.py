@@ -66,6 +66,7 @@ class Writer:
 
     retention: token-level columns (ids, log-probabilities, entropies, ...) are kept for "all" groups, a "sample" of them
     (a share of the groups, by hash) or "none"; those named in needs, which the running pipeline reads, for all.
+    pieces: what the token ids stand for, as `numerics.pieces.pieces_of` makes it; kept once, for pages that show tokens.
     """
 
     REMEDY = "make room (or give write permission)"
@@ -96,6 +97,7 @@ class Writer:
         retention: str = "all",
         share: float = 0.125,
         needs: frozenset[str] = frozenset(),
+        pieces: Mapping[str, object] | None = None,
         tolerance: float = 0.01,
         queue: int = 8,
         compacting: bool = True,
@@ -126,7 +128,7 @@ class Writer:
             made = (
                 []
                 if begun or rank
-                else opening.run_tables(experiment, world or {}, pool, evaluation, parent, parent_step)
+                else opening.run_tables(experiment, world or {}, pool, evaluation, parent, parent_step, pieces or {})
             )
             self.acting(who or {})
             self._recorder: Recorder[_Commit] = Recorder(self._write, queue, f"recorder {self.run}")

@@ -16,6 +16,7 @@ import numpy as np
 import torch
 
 from workbench import models
+from workbench.numerics.pieces import pieces_of
 from workbench.stages import Branch, LossFn, Prune
 from workbench.types import Advantage, Node, Plan, Pool, Ragged, Rollouts, Text
 from workbench.worlds import adapters
@@ -367,6 +368,10 @@ class LiveWorld:
         """Bytes that training takes at its peak, about: weights, gradients, AdamW, sampling copy, one micro-batch."""
         copied = self.engine.copy_of is not None
         return memory_needed(self.policy.model.config, self.parameters, self.policy.budget, copied)
+
+    def pieces(self) -> dict[str, np.ndarray]:
+        """What the token ids stand for, kept once with a run; see `numerics.pieces`."""
+        return pieces_of(self.tokenizer)
 
     def describe(self) -> dict[str, object]:
         """Facts of this world for the runs table."""
