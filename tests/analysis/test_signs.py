@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 
-from workbench.analysis import signs
+from workbench.analysis import sign_labels, sign_references, signs
+from workbench.analysis.signs import Settings
 from workbench.experiment import Experiment
 from workbench.methods.grpo import CARD, Grpo
 from workbench.methods.mc_grpo import McGrpo, median_centred
@@ -61,7 +62,7 @@ def test_simulation_reproduces_the_exact_chance_within_its_interval(name: str, m
 
 def test_groups_drawn_from_a_pool_reproduce_the_rates_over_all_subsets() -> None:
     pool = np.repeat([0.0, 0.1, 0.3, 1.0], [30, 12, 16, 6])
-    made = signs.measure([step_of([pool.tolist()])], pool_of(1), [Grpo()], (2, 4, 8), draws=1000, z=0)
+    made = signs.measure([step_of([pool.tolist()])], pool_of(1), [Grpo()], (2, 4, 8), Settings(draws=1000, z=0))
     for size in (2, 4, 8):
         want = flip_prob_from_pool(pool, size)
         assert made.rate("grpo", size, "hard").value == pytest.approx(want.hard_rate, abs=0.02)
@@ -77,7 +78,7 @@ def test_binary_rewards_never_flip_hard_and_the_table_says_so() -> None:
 
 def test_mc_grpo_gets_one_rollout_more_and_its_pivot_is_not_counted() -> None:
     made = signs.simulate(SUPPORT, PROBS, [Grpo(), McGrpo()], (4,), groups=50)
-    counted = [made.sums[name, 4][:, signs._TALLY.index("all")] for name in ("grpo", "mc_grpo")]
+    counted = [made.sums[name, 4][:, sign_labels.TALLY.index("all")] for name in ("grpo", "mc_grpo")]
     assert (counted[0] == 4).all()
     assert (counted[1] == 4).all()
 
@@ -85,7 +86,7 @@ def test_mc_grpo_gets_one_rollout_more_and_its_pivot_is_not_counted() -> None:
 def test_posterior_rates_are_the_chances_under_the_belief_before_the_group() -> None:
     first, second = [0.0, 0.5, 1.0, 0.5], [0.2, 0.9, 0.4, 0.1]
     steps = [step_of([first]), step_of([second], 2)]
-    made = signs.measure(steps, pool_of(1), [Grpo()], (4,), reference="posterior", draws=1, keep=1.0, since=1)
+    made = signs.measure(steps, pool_of(1), [Grpo()], (4,), Settings("posterior", draws=1, keep=1.0, since=1))
     want = posterior_flip(second, np.array(second) - np.mean(second), 1 + 2, 1 + 2)
     assert made.rate("grpo", 4, "hard").value == pytest.approx(want.expected_flips / 4)
     assert made.kind == "posterior"
@@ -94,7 +95,7 @@ def test_posterior_rates_are_the_chances_under_the_belief_before_the_group() -> 
 def test_a_union_is_the_mean_over_the_last_versions() -> None:
     steps = [step_of([[0.0, 1.0]]), step_of([[1.0, 1.0]], 2), step_of([[0.0, 0.3, 1.0]], 3)]
     place = None
-    memory = signs._Memory(0, 1, 0.9, versions=2)
+    memory = sign_references.Memory(0, 1, 0.9, versions=2)
     for step in steps:
         place = memory.field("union", step, 2)
     assert place is not None
@@ -162,7 +163,7 @@ def test_labels_of_the_rollouts_as_they_were_trained(store: Store) -> None:
 
 
 def test_what_no_group_was_large_enough_for_is_no_row() -> None:
-    made = signs.measure([step_of([[0.0, 1.0, 0.3, 0.2]])], pool_of(1), [Grpo(), McGrpo()], (4,), reference="posterior")
+    made = signs.measure([step_of([[0.0, 1.0, 0.3, 0.2]])], pool_of(1), [Grpo(), McGrpo()], (4,), Settings("posterior"))
     assert list(made.sums) == [("grpo", 4)]
     assert "large enough for mc_grpo at 4" in made.note
 
