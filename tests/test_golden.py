@@ -21,7 +21,7 @@ import pytest
 
 FOLDER = Path(os.environ.get("GOLDEN") or Path(__file__).parent / "golden")
 
-MODULES = {"tree-store": "workbench.numerics.trees"}
+MODULES = {"tree-store": "workbench.numerics.trees", "sparserl-sync": "workbench.numerics.sparse_sync"}
 """Files whose functions are not a method's."""
 
 RENAMED = {("dapo-dynamic-sampling", "overlong_penalty"): {"lengths": "length"}}
