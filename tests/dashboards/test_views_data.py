@@ -1,8 +1,5 @@
 """What the views read from a recorded run, and what they draw of it."""
 
-import runpy
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -14,7 +11,6 @@ from workbench.views.completions import row
 from workbench.views.data import Source, kind_of
 from workbench.views.heat import Heat
 from workbench.views.heatmap import AHEAD, HeatMap
-from workbench.views.page import LivePage, app
 from workbench.views.plots import CurvesPlot, StackPlot, follow, steps_range
 from workbench.views.state import OBSERVED
 from workbench.views.tables import Curves, Note, Prompts
@@ -219,80 +215,3 @@ def test_notes_of_one_kind_are_one_line():
     assert "message 9" in text
     assert "message 8" not in text
     assert "×3" in text
-
-
-def test_page_says_what_to_do_when_there_is_no_store(tmp_path):
-    page = LivePage(str(tmp_path / "nothing"))
-    page.tick()
-    assert "workbench demo" in page.shell[1][0].object
-    assert not page.message.visible
-
-
-def test_page_follows_the_newest_run_until_one_is_picked(recording):
-    first = recording().go(1)
-    page = LivePage(recording.store)
-    page.tick()
-    assert page.chosen.run == first.run
-    second = recording().go(1)
-    page.source.refresh(0)
-    page.tick()
-    assert page.chosen.run == second.run
-    page.picker.value = first.run
-    page.tick()
-    assert page.chosen.run == first.run
-
-
-def test_page_shows_an_error_and_recovers(recording, monkeypatch):
-    rec = recording().go(1)
-    page = LivePage(recording.store)
-    page.tick()
-    monkeypatch.setattr(page.source, "refresh", lambda: 1 / 0)
-    page.tick()
-    assert page.message.visible
-    assert "division by zero" in page.message.object
-    monkeypatch.undo()
-    rec.go(1)
-    page.tick()
-    assert not page.message.visible
-
-
-def test_a_group_stays_while_its_text_is_read(recording):
-    rec = recording(hostile=True).go(1)
-    page = LivePage(recording.store)
-    page.tick()
-    rows = page.completions.rows
-    long = next(r["id"] for r in rows if r["more"])
-    sent = []
-    page.completions._send_msg = sent.append
-    page.completions._handle_msg({"id": long})
-    assert sent == [{"id": long, "text": "A" * 200_000}]
-    rec.go(1)
-    page.source.refresh(0)
-    page.tick()
-    assert page.completions.rows == rows
-    page._next()
-    assert page.completions.rows[0]["id"].startswith("2:")
-    assert [list(m) for m in sent] == [["id", "text"], ["rows"]]
-    page.completions._handle_msg({"id": "not of this group"})
-    assert len(sent) == 2
-
-
-def test_a_page_that_cannot_be_built_says_why(monkeypatch, tmp_path):
-    monkeypatch.setattr("workbench.views.page.LivePage", lambda *_: 1 / 0)
-    assert "division by zero" in app(str(tmp_path)).object
-
-
-def test_a_run_that_does_not_exist_is_said(recording):
-    recording().go(1)
-    page = LivePage(recording.store, "no-such-run")
-    page.tick()
-    assert page.message.visible
-    assert "no-such-run" in page.message.object
-
-
-def test_the_page_to_copy_runs(recording, monkeypatch):
-    recording().go(1)
-    monkeypatch.setattr("sys.argv", ["live.py", recording.store])
-    made = runpy.run_path(str(Path(__file__).parents[2] / "dashboards" / "live.py"))
-    assert not made["page"].message.visible
-    assert "Mean length" in made["longest"].object

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from workbench.views import theme
+from workbench.views.asking import Asked
 from workbench.views.heat import per_row
 from workbench.views.state import OBSERVED
 from workbench.views.tables import Curves, Evaluation, Group, History, Note, Prompts, RunFacts, Stack
@@ -207,6 +208,19 @@ def error(title: str, message: str, detail: str = "") -> str:
         f"<details><summary class='quiet'>details</summary><pre>{html(detail, 6000)}</pre></details>" if detail else ""
     )
     return f'<div class="error" role="alert"><b>{html(title)}</b><br>{html(message, 1000)}{more}</div>'
+
+
+def asked(questions: Sequence[Asked]) -> str:
+    """The questions behind the views of a page, each as a call and as SQL to be copied."""
+    if not questions:
+        return empty("No question", "What this page shows was not asked of the store.")
+    parts = "".join(
+        f"<details><summary><b>{html(q.view)}</b> <code>{html(q.call, 300)}</code></summary>"
+        f'<pre class="sql">{html(q.sql, 20_000)}</pre></details>'
+        for q in questions
+    )
+    note = "The SQL page takes each of them, and so do <code>store.sql</code> and <code>store.ask</code> in a notebook."
+    return head("The questions behind this page", f"<span>{note}</span>") + parts
 
 
 def difficulty_note(prompts: Prompts, asked: np.ndarray, belief: str) -> str:

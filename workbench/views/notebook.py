@@ -1,4 +1,4 @@
-"""Pieces for a notebook cell: the controls of a session, the live page in a frame, static plots of a run.
+"""Pieces for a notebook cell: the controls of a session, the pages in a frame, static plots of a run.
 
 The controls are ipywidgets, whose values may be set from the training thread; the page is served from a thread of
 this kernel and shown in a frame, so that it goes on while a cell runs and fetches nothing from elsewhere. Clicks on
@@ -148,21 +148,33 @@ def controls(session: Steered) -> Controls:
 
 
 def live(where: str | Steered, *, run: str | None = None, height: int = 900) -> IFrame:
-    """The live page of a store or of a session, in a frame of the cell; one server per store and run is kept.
+    """The whole dashboard of a store or of a session, in a frame of the cell; see `page` for one page of it."""
+    return page(where, "", run=run, height=height)
 
-    The frame loads from a loopback port of the machine the kernel runs on: with a kernel elsewhere, open the port
+
+def page(
+    where: str | Store | Steered, name: str, *, run: str | None = None, height: int = 900, **chosen: Any
+) -> IFrame:
+    """A page of the dashboard in a frame of the cell: `page(store, "difficulty", prompt="...")`; "" = all of them.
+
+    chosen: parameters of `state.Selection`. One server per store and run is kept; `close` ends them. The frame loads from a loopback port of the machine the kernel runs on: with a kernel elsewhere, open the port
     with your hub's proxy or an SSH tunnel."""
     from IPython.display import IFrame
 
+    from workbench.views.pages import PAGES
     from workbench.views.server import serve
+    from workbench.views.state import Selection, address
 
-    store_url = where if isinstance(where, str) else str(where.store_url)
-    if run is None and not isinstance(where, str):
-        run = where.run or None
+    if name and name not in PAGES:
+        raise ValueError(f"there is no page {name!r}; there are {', '.join(PAGES)}")
+    store_url = where if isinstance(where, str) else str(getattr(where, "store_url", None) or where.url)
+    if run is None:
+        run = getattr(where, "run", None) or None
+    query = address(Selection(**chosen)).removeprefix("?")
     key = (store_url, run)
     if key not in _served:
         _served[key] = serve(store_url, run, port=0, open=False, threaded=True)
-    return IFrame(_served[key][1], width="100%", height=height)
+    return IFrame(f"{_served[key][1]}{name}{f'?{query}' if query else ''}", width="100%", height=height)
 
 
 def close() -> None:

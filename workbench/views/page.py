@@ -1,25 +1,28 @@
-"""The live page: one run, watched while it goes.
+"""The shell around the pages: run picker, navigation, messages, the page that is shown, and the SQL behind it.
 
-The page is built once. A timer of the session asks the shared source what is new and hands it to the views; the
-training process never knows that anybody looks. Whatever goes wrong in a refresh is shown as a message above the
-last good state, and the next refresh tries again.
+Everything is built once, a page when it is first turned to. A timer of the session asks the shared source what is new
+and hands it to the page that is shown; the training process never knows that anybody looks. Whatever goes wrong in a
+refresh is shown as a message above the last good state, and the next refresh tries again.
 """
 
 from __future__ import annotations
 
 import time
 import traceback
+from collections.abc import Callable, Sequence
 
 import panel as pn
 import panel_material_ui as pmui
 
+from workbench.store.errors import StoreError
 from workbench.views import cards, theme
-from workbench.views.completions import Completions
 from workbench.views.data import RunData, Source
-from workbench.views.heatmap import HeatMap
-from workbench.views.plots import CurvesPlot, PromptPlot, StackPlot, follow, steps_range
-from workbench.views.state import ORDERS, Selection
-from workbench.views.text import one_line
+from workbench.views.pages import PAGES, TITLES
+from workbench.views.pages.base import Page, card, pane, plot, put
+from workbench.views.state import Selection, address, chosen_by
+from workbench.views.text import html
+
+__all__ = ["PERIOD", "Dashboard", "LivePage", "app", "card", "pane", "plot", "shell"]
 
 PERIOD = 700
 """Milliseconds between two looks at the store."""
@@ -31,176 +34,160 @@ MUI = {
 }
 
 
-def pane(text: str = "", **params) -> pn.pane.HTML:
-    """An HTML pane in the page's style. The caller escapes what comes from outside."""
-    return pn.pane.HTML(text, stylesheets=[theme.HTML], sizing_mode="stretch_width", margin=0, **params)
+class Dashboard:
+    """All pages of one store and the one selection they share.
 
+    names: the pages to have, default all; with one there is no navigation. `source`, `chosen` and `body` (of the
+    page that is shown) are there to be used by a dashboard of your own; `tick` looks at the store."""
 
-def card(span: int, *parts: pn.viewable.Viewable) -> pn.Column:
-    """A bordered box of `span` twelfths of the page; the whole width on a narrow window."""
-    return pn.Column(*parts, stylesheets=[theme.CARD.replace("SPAN", str(span))], sizing_mode="stretch_width", margin=0)
-
-
-def plot(figure) -> pn.pane.Bokeh:
-    """A figure that fills its card."""
-    return pn.pane.Bokeh(figure, sizing_mode="stretch_width", margin=(4, 0, 0, 0))
-
-
-class LivePage:
-    """All views of the live page and the one selection they share."""
-
-    def __init__(self, store_url: str, run: str | None = None) -> None:
+    def __init__(self, store_url: str, run: str | None = None, names: Sequence[str] | None = None) -> None:
+        self.names = tuple(names or PAGES)
         self.source = Source.of(store_url)
-        self.chosen = Selection(run=run or "")
+        self.chosen = Selection(run=run or "", page=self.names[0])
         self.pinned = run is not None
         self.refresh_ms = 0.0
+        self._pages: dict[str, Page | str] = {}
         self._seen: tuple = ()
-        self._drawing = False
-        self._first: tuple[str, int] | None = None
-        self._group_step, self._group_rank = 0, 0
-        self._held: tuple | None = None
+        self._drawing = self._again = False
         self._build()
-        watched = [name for name in self.chosen.param if name != "name"]
-        self.chosen.param.watch(lambda *_: self.update(force=True), watched)
+        self.chosen.param.watch(self._chose, [n for n in self.chosen.param if n != "name"])
 
     def _build(self) -> None:
-        self.steps = steps_range()
         self.message = pane(visible=False)
-        self.head = pane()
-        self.curves = CurvesPlot(self.steps, 340)
-        self.heat = HeatMap(self.steps, self._choose_row)
-        self.prompt = PromptPlot(self.steps)
-        self.budget = StackPlot(self.steps, theme.BUDGET, "rollouts per step", "rollouts", 225)
-        self.seconds = StackPlot(self.steps, theme.SECONDS, "seconds per step", "s", 200)
-        self.completions = Completions(self._whole_text, sizing_mode="stretch_width", margin=0)
-        names = ("curves", "budget", "spent", "seconds", "heat", "prompt", "about", "group", "line", "notes")
-        self.text = {name: pane() for name in names}
         self.picker = pmui.Select(
-            options=[],
-            size="small",
-            margin=(6, 12),
-            color="light",
-            sizing_mode="stretch_width",
-            min_width=90,
+            options=[], size="small", margin=(6, 12), color="light", sizing_mode="stretch_width", min_width=90,
             max_width=330,
-        )
-        self.beliefs = pmui.Select(
-            label="Chance of solving according to", options=[], width=240, size="small", margin=(4, 12, 0, 0)
-        )
-        self.order = pmui.Select.from_param(
-            self.chosen.param.order,
-            label="Order of prompts",
-            description=None,
-            options=list(ORDERS),
-            width=180,
-            size="small",
-            margin=(4, 12, 0, 0),
-        )
-        small = {"size": "small", "variant": "outlined", "margin": (8, 6, 0, 0)}
-        self.up = pmui.Button(label="Easier", icon="arrow_upward", on_click=lambda _: self._move(1), **small)
-        self.down = pmui.Button(label="Harder", icon="arrow_downward", on_click=lambda _: self._move(-1), **small)
-        self.which = pmui.RadioButtonGroup.from_param(
-            self.chosen.param.group, label="", description=None, size="small", width=250, margin=(8, 10, 6, 0)
-        )
-        self.next = pmui.Button(label="Next group", icon="navigate_next", on_click=lambda _: self._next(), **small)
-        self.picker.param.watch(self._picked, "value")
-        self.beliefs.param.watch(self._believed, "value")
-        tools = pn.FlexBox(self.beliefs, self.order, margin=(4, 0, 2, 0))
-        groups = pn.FlexBox(self.which, self.next, margin=0)
-        self.body = pn.Column(
-            card(12, self.head),
-            card(8, self.text["curves"], plot(self.curves.figure)),
-            card(4, self.text["budget"], self.text["spent"], plot(self.budget.figure)),
-            card(8, self.text["heat"], tools, plot(self.heat.figure)),
-            card(4, self.text["prompt"], plot(self.prompt.figure), self.text["about"], pn.FlexBox(self.up, self.down, margin=0)),
-            card(8, self.text["group"], groups, self.text["line"], self.completions),
-            pn.Column(
-                card(12, self.text["seconds"], plot(self.seconds.figure)),
-                card(12, self.text["notes"]),
-                stylesheets=[theme.SIDE], sizing_mode="stretch_width", margin=0,
-            ),
-            stylesheets=[theme.PAGE], sizing_mode="stretch_width", margin=0,
         )  # fmt: skip
+        self.picker.param.watch(self._picked, "value")
+        self.tabs = pmui.TabMenu(
+            items=[{"label": TITLES.get(n, n)} for n in self.names], active=0, variant="scrollable",
+            sizing_mode="stretch_width", min_width=100,
+        )  # fmt: skip
+        self.tabs.param.watch(self._turned, "active")
+        self.show_sql = pmui.Toggle(
+            label="Show SQL", icon="code", value=False, size="small", variant="text", margin=(4, 6), width=120
+        )
+        self.show_sql.param.watch(lambda _: self._show_asked(), "value")
+        self.questions = pane()
+        self.asked = card(12, self.questions)
+        self.asked.visible = False
+        self.bar = pn.Column(sizing_mode="stretch_width", margin=0)
+        navigation = [self.tabs] if len(self.names) > 1 else [pn.Spacer(sizing_mode="stretch_width")]
+        self.navigation = pn.Row(*navigation, self.show_sql, stylesheets=[theme.NAVIGATION], margin=0)
         self.empty = card(12, pane(cards.empty("Looking for runs …")))
-        self.shell = pn.Column(self.message, self.empty, sizing_mode="stretch_width", margin=0)
+        self.broken = card(12, pane())
+        self.shell = pn.Column(
+            self.navigation, self.message, self.bar, self.empty, self.asked, sizing_mode="stretch_width", margin=0
+        )
+
+    # the pages
+
+    @property
+    def page(self) -> Page:
+        """The page that is shown, built when it is first asked for; raises what building it raises."""
+        name = self.chosen.page
+        if name not in self._pages:
+            self._pages[name] = PAGES[name](self.source, self.chosen)
+        return self._pages[name]
+
+    @property
+    def body(self) -> pn.Column:
+        """The cards of the page that is shown."""
+        return self.page.body
+
+    @property
+    def shown(self) -> pn.viewable.Viewable:
+        """What stands in the place of the page: its body, or a message."""
+        return self.shell[3]
 
     # what the reader does
 
     def _picked(self, event) -> None:
         if event.new and event.new != self.chosen.run:
             self.pinned = True
-            self.chosen.param.update(run=event.new, prompt="", belief="", place=0)
-            if pn.state.location is not None:
-                pn.state.location.update_query(run=event.new)
+            self.chosen.look_at(event.new)
 
-    def _believed(self, event) -> None:
-        if not self._drawing:
-            self.chosen.belief = event.new or ""
+    def _turned(self, event) -> None:
+        if event.new is not None:
+            self.chosen.page = self.names[event.new]
 
-    def _choose_row(self, row: int) -> None:
-        if (data := self._data()) is not None:
-            self.chosen.prompt = str(data.prompts.id[row])
+    def _chose(self, *events) -> None:
+        if any(e.name == "page" for e in events) and self.chosen.page in self.names:
+            self.tabs.active = self.names.index(self.chosen.page)
+        self._guarded(lambda: self.update(force=True))
 
-    def _move(self, by: int) -> None:
-        data = self._data()
-        if data is None:
-            return
-        now = data.prompts.row(self.chosen.prompt)
-        row = self.heat.neighbour(self._example(data) if now is None else now, by)
-        if row is not None:
-            self._choose_row(row)
+    def bind(self, location) -> None:
+        """Keep the selection in the address bar. The run stands there once it matters which one it is."""
 
-    def _next(self) -> None:
-        self.chosen.param.update(group="latest step", place=self.chosen.place + 1)
+        def write(*_) -> None:
+            own = [n for n in Selection.OF_RUN if getattr(self.chosen, n) != self.chosen.param[n].default]
+            leave_out = [] if self.pinned or own else ["run"]
+            leave_out += [] if len(self.names) > 1 else ["page"]
+            location.search = address(self.chosen, tuple(leave_out))
 
-    def _whole_text(self, rollout: str) -> tuple[str, int]:
-        data = self._data()
-        if data is None:
-            return "", 0
-        self._held = self._group_asked()
-        self._put("group", cards.head("Completions", "<span>held while you read; Next group goes on</span>"))
-        return data.text(self._group_step, rollout, self._group_rank)
+        def read(*_) -> None:
+            wanted = chosen_by(location.search or "")
+            if wanted.get("page") not in self.names:
+                wanted.pop("page", None)
+            self.pinned = self.pinned or "run" in wanted
+            if any(getattr(self.chosen, name) != value for name, value in wanted.items()):
+                self.chosen.param.update(**wanted)
 
-    def _group_asked(self) -> tuple:
-        c = self.chosen
-        return c.run, c.group, c.place, c.prompt if c.group == "chosen prompt" else ""
+        read()
+        self.chosen.param.watch(write, [n for n in self.chosen.param if n != "name"])
+        location.param.watch(read, "search")
 
     # what the timer does
 
     def _data(self) -> RunData | None:
-        return self.source.run(self.chosen.run) if self.chosen.run else None
+        return self.source.run(self.chosen.run) if self.chosen.run and self.source.runs else None
 
     def tick(self) -> None:
         """One look at the store; an error becomes a message, never a blank page."""
         began = time.perf_counter()
-        try:
+
+        def look() -> None:
             self.source.refresh()
             self._offer_runs()
             self.update()
+
+        self._guarded(look)
+        self.refresh_ms = 1e3 * (time.perf_counter() - began)
+
+    def _guarded(self, act: Callable[[], None]) -> None:
+        try:
+            act()
             self.message.visible = False
         except FileNotFoundError:
             self._nothing_yet()
         except Exception as problem:  # shown to the reader, tried again at the next tick
-            text = cards.error(
-                "The store could not be read", f"{type(problem).__name__}: {problem}", traceback.format_exc()
-            )
-            if self.message.object != text:
-                self.message.object = text
+            put(self.message, _told("The store could not be read", problem))
             self.message.visible = True
-        self.refresh_ms = 1e3 * (time.perf_counter() - began)
 
     def _nothing_yet(self) -> None:
+        if self.names and not self._needs_run:
+            return
         self._main(self.empty)
-        where = cards.html(self.source.where)
-        self.empty[0].object = cards.empty(
-            "No run yet",
-            "Start one with <code>workbench demo</code>, or <code>workbench run experiment.toml</code>.",
-            f"This page watches the store <code>{where}</code> and shows the run as soon as its first step is recorded.",
+        where = html(self.source.where)
+        put(
+            self.empty[0],
+            cards.empty(
+                "No run yet",
+                "Start one with <code>workbench demo</code>, or <code>workbench run experiment.toml</code>.",
+                f"This page watches the store <code>{where}</code> and shows the run as soon as its first step is recorded.",
+            ),
         )
 
+    @property
+    def _needs_run(self) -> bool:
+        try:
+            return self.page.needs_run
+        except Exception:  # told where the page is drawn
+            return False
+
     def _main(self, shown: pn.viewable.Viewable) -> None:
-        if self.shell[1] is not shown:
-            self.shell[1] = shown
+        if self.shown is not shown:
+            self.shell[3] = shown
 
     def _offer_runs(self) -> None:
         runs = self.source.runs
@@ -209,106 +196,75 @@ class LivePage:
             return
         options = {f"{r['run']}  ({r.get('status') or '?'})": r["run"] for r in runs}
         if self.chosen.run != runs[0]["run"] and not self.pinned:
-            self.chosen.param.update(run=runs[0]["run"], prompt="", belief="", place=0)
+            self.chosen.look_at(runs[0]["run"])
         if self.chosen.run not in options.values():
             options = {f"{self.chosen.run}  (not found)": self.chosen.run, **options}
         if options != self.picker.options or self.picker.value != self.chosen.run:
             self.picker.param.update(options=options, value=self.chosen.run)
 
     def update(self, force: bool = False) -> None:
-        """Hand what is new to the views; with force, all of it."""
-        data = self._data()
-        if data is None or not self.source.runs or self._drawing:
+        """Hand what is new to the page that is shown; with force, all of it."""
+        if self._drawing:
+            self._again |= force
             return
-        data.refresh()
-        stamp = (data.facts, len(data.evaluation.step), data.warnings, data.notes[:1])
+        data = self._data()
+        if data is None and self._needs_run:
+            return
+        stamp: tuple = (self.chosen.page,)
+        if data is not None:
+            data.refresh()
+            stamp += (data.facts, len(data.evaluation.step), data.warnings, data.notes[:1])
         if stamp == self._seen and not force:
             return
         self._drawing = True
         try:
             with pn.io.hold():
-                self._draw(data)
-                self._main(self.body)
+                self._draw(data, force or stamp[:1] != self._seen[:1])
         finally:
             self._drawing = False
         self._seen = stamp
+        if self._again:  # the page itself chose something while it was drawn
+            self._again = False
+            self.update(force=True)
 
-    def _draw(self, data: RunData) -> None:
-        follow(self.steps, data.step)
-        put = self._put
-        self._text_of(self.head, cards.header(data.facts, data.curves, data.evaluation, data.budget, data.warnings))
-        put("curves", cards.curves_head(data.curves, data.evaluation))
-        self.curves.update(data.curves, data.evaluation)
-        put("budget", cards.head("Where the budget went"))
-        put(
-            "spent",
-            cards.totals(data.budget, theme.BUDGET, "rollouts", data.reasons)
-            or cards.empty("Nothing spent yet", "The first step is being made."),
-        )
-        self.budget.update(data.budget)
-        put("seconds", cards.head("Where the seconds go", *cards.legend(data.seconds, theme.SECONDS)))
-        self.seconds.update(data.seconds)
-        put("notes", cards.head("Notes") + cards.notes(data.notes))
-        self._draw_difficulty(data)
-        self._draw_group(data)
+    def _draw(self, data: RunData | None, force: bool) -> None:
+        """One page's mistake is shown in its place; the others go on."""
+        try:
+            self.page.update(data, force)
+            shown = self.page.body
+        except (StoreError, OSError):  # of the store, not of the page
+            raise
+        except Exception as problem:
+            title = f"The page {TITLES.get(self.chosen.page, self.chosen.page)} could not be drawn"
+            put(self.broken[0], _told(title, problem))
+            shown = self.broken
+        self._main(shown)
+        self._show_asked()
 
-    def _draw_difficulty(self, data: RunData) -> None:
-        options = data.beliefs
-        belief = self.chosen.belief if self.chosen.belief in options else data.believed
-        if self.beliefs.options != options:
-            self.beliefs.options = options
-        if self.beliefs.value != belief:
-            self.beliefs.value = belief
-        heat = data.heat(belief)
-        self.heat.update(heat, data.prompts, self.chosen.order, f"{data.run}|{belief}", data.asked)
-        row = data.prompts.row(self.chosen.prompt)
-        if row is None and data.step:
-            row = self._example(data)
-        self.heat.select(row)
-        self._put(
-            "heat",
-            cards.head(
-                "Difficulty of prompts", f"<span>{cards.difficulty_note(data.prompts, data.asked, belief)}</span>"
-            ),
-        )
-        history = data.history(str(data.prompts.id[row]), belief) if row is not None else cards.History()
-        self.prompt.update(history, data.step)
-        self._put("prompt", cards.prompt_head(belief))
-        self._put("about", cards.prompt(history, belief))
-
-    def _example(self, data: RunData) -> int:
-        """The prompt shown before one is chosen: the one asked most at the first look, and then the same."""
-        run, row = self._first or ("", 0)
-        if run != data.run:
-            row = int(data.asked.argmax())
-            self._first = data.run, row
-        return row
-
-    def _draw_group(self, data: RunData) -> None:
-        if self._held == self._group_asked():
+    def _show_asked(self) -> None:
+        self.asked.visible = self.show_sql.value
+        if not self.show_sql.value:
             return
-        self._held = None
-        own = self.chosen.group == "chosen prompt"
-        prompt = self.chosen.prompt if own else ""
-        group = data.group(self.chosen.place, prompt) if prompt or not own else cards.Group()
-        self._group_step, self._group_rank = group.step, group.rank
-        where = f"group {group.place + 1} of {group.of}" if group.rows and not own else one_line(group.prompt, 40)
-        self._put("group", cards.head("Completions", f"<span>{cards.html(where)}</span>"))
-        self._put("line", cards.group_line(group))
-        self.completions.empty = "Click a row of the heat map first." if own and not prompt else "No completion yet."
-        self.completions.show(group)
-
-    def _put(self, name: str, text: str) -> None:
-        self._text_of(self.text[name], text)
-
-    @staticmethod
-    def _text_of(where: pn.pane.HTML, text: str) -> None:
-        if where.object != text:
-            where.object = text
+        try:
+            put(self.questions, cards.asked(self.page.asked))
+        except Exception as problem:
+            put(self.questions, _told("The questions of this page could not be shown", problem))
 
 
-def shell(page: LivePage, title: str = "Rollout Workbench") -> pmui.Page:
-    """The frame around a page's views: title, run picker, switch between light and dark."""
+def _told(title: str, problem: Exception) -> str:
+    """A problem as a message; the traceback only where it is a mistake of ours, and folded away."""
+    known = isinstance(problem, (StoreError, OSError, LookupError))
+    detail = "" if known else "".join(traceback.format_exception(problem))
+    return cards.error(title, str(problem) if known else f"{type(problem).__name__}: {problem}", detail)
+
+
+def LivePage(store_url: str, run: str | None = None) -> Dashboard:
+    """The live page alone."""
+    return Dashboard(store_url, run, ("live",))
+
+
+def shell(page: Dashboard, title: str = "Rollout Workbench") -> pmui.Page:
+    """The frame around a dashboard: title, run picker, switch between light and dark."""
     return pmui.Page(
         title=title,
         header=[page.picker],
@@ -321,20 +277,17 @@ def shell(page: LivePage, title: str = "Rollout Workbench") -> pmui.Page:
     )
 
 
-def app(store_url: str, run: str | None = None) -> pn.viewable.Viewable:
-    """The live page of a store: the run named, or the newest. Served, or shown in a cell.
+def app(store_url: str, run: str | None = None, pages: Sequence[str] | None = None) -> pn.viewable.Viewable:
+    """The dashboard of a store: the run named, or the newest; all pages, or those named. Served, or shown in a cell.
 
-    A mistake while the page is built becomes a page that says so."""
+    A mistake while it is built becomes a page that says so."""
     try:
-        where = pn.state.location
-        page = LivePage(store_url, where.query_params.get("run", run) if where is not None else run)
-        if where is not None:
-            where.sync(page.chosen, Selection.URL)
+        page = Dashboard(store_url, run, pages)
+        if (where := pn.state.location) is not None:
+            page.bind(where)
         page.tick()
         # not before the browser has it all: what changes while a page is being opened is lost to Panel's components
         pn.state.onload(lambda: pn.state.add_periodic_callback(page.tick, period=PERIOD))
         return shell(page)
     except Exception as problem:  # a blank page would say nothing
-        return pane(
-            cards.error("The page could not be built", f"{type(problem).__name__}: {problem}", traceback.format_exc())
-        )
+        return pane(_told("The page could not be built", problem))

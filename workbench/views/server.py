@@ -1,4 +1,4 @@
-"""The live page on a loopback port, in this process (notebook) or in one of its own (`workbench dashboard`)."""
+"""The dashboard on a loopback port, in this process (notebook) or in one of its own (`workbench dashboard`)."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import panel as pn
 from tornado.websocket import WebSocketClosedError
 
 from workbench.views.page import app
+from workbench.views.pages import PAGES
 from workbench.views.ports import HOST, free_port
 
 
@@ -39,7 +40,9 @@ def _wait_for(port: int, seconds: float = 20) -> None:
 def serve(
     store_url: str, run: str | None = None, port: int = 0, open: bool = True, threaded: bool = True
 ) -> tuple[Any, str]:
-    """Serve the live page on this machine only; returns (server, address).
+    """Serve the dashboard on this machine only; returns (server, address).
+
+    The address holds all pages; each stands alone under its name, as in address + "difficulty".
 
     threaded=True runs at once in a thread of its own: end it with `server.stop()`. threaded=False returns a server
     that waits for `server.io_loop.start()`. A busy port gives the next free one. Nothing is fetched from elsewhere:
@@ -48,7 +51,7 @@ def serve(
     port = free_port(port)
     url = f"http://{HOST}:{port}/"
     server = pn.serve(
-        {"/": lambda: app(store_url, run)},
+        {"/": lambda: app(store_url, run)} | {f"/{n}": lambda n=n: app(store_url, run, (n,)) for n in PAGES},
         port=port,
         address=HOST,
         websocket_origin=[f"{HOST}:{port}", f"localhost:{port}"],

@@ -61,6 +61,13 @@ CARD = """
 @media (max-width: 1000px) { :host { grid-column: 1 / -1; } }
 """
 
+NAVIGATION = """
+:host { position: sticky; top: 0; z-index: 5; width: 100%; max-width: 1760px; margin: 0 auto !important; padding: 0 12px;
+  box-sizing: border-box; align-items: center; background: var(--panel-surface-color, #fff);
+  border-bottom: 1px solid color-mix(in srgb, var(--panel-on-surface-color, #222) 14%, transparent); }
+"""
+"""The line of page names under the header."""
+
 SIDE = """
 :host { grid-column: span 4; min-width: 0; height: auto !important; gap: 12px; }
 @media (max-width: 1000px) { :host { grid-column: 1 / -1; } }
@@ -93,6 +100,8 @@ HTML = """
 code, pre, .mono { font-family: ui-monospace, SFMono-Regular, Menlo, Consolas, monospace; font-size: 12px; }
 pre { white-space: pre-wrap; overflow-wrap: anywhere; margin: 4px 0; max-height: 9.5em; overflow: auto;
   background: color-mix(in srgb, var(--ink) 6%, transparent); border-radius: 6px; padding: 6px 9px; }
+pre.sql { max-height: 22em; }
+details { margin: 4px 0; } summary { cursor: pointer; }
 .bar { display: flex; height: 16px; border-radius: 4px; overflow: hidden; margin: 6px 0 8px; }
 .bar i { display: block; height: 100%; }
 table { border-collapse: collapse; width: 100%; }

@@ -1,0 +1,187 @@
+"""The shell: navigation, messages, the address, the SQL behind a page; and the live page in it."""
+
+import runpy
+from pathlib import Path
+
+import pytest
+
+from workbench.store import Store
+from workbench.views import cards
+from workbench.views.asking import Asked, literal
+from workbench.views.page import Dashboard, LivePage, app
+from workbench.views.pages import PAGES
+from workbench.views.pages.base import Page
+from workbench.views.pages.live import Live
+from workbench.views.state import Selection, address, chosen_by
+
+
+def test_the_address_holds_what_differs_from_the_start():
+    chosen = Selection(run="r-1", page="tree", steps=(3, 40), step=12, prompt="a&b=c", pair=["grpo", "rloo"])
+    assert address(chosen) == "?page=tree&run=r-1&steps=3-40&step=12&prompt=a%26b%3Dc&pair=grpo%2Crloo"
+    assert chosen_by(address(chosen)) == {
+        "page": "tree", "run": "r-1", "steps": (3, 40), "step": 12, "prompt": "a&b=c", "pair": ["grpo", "rloo"]
+    }  # fmt: skip
+    assert address(Selection()) == ""
+
+
+def test_an_address_that_cannot_be_read_is_left_out():
+    bad = "?step=minus&place=-4&steps=1-2-3&order=nonsense&name=x&unknown=1&prompt=007"
+    assert chosen_by(bad) == {"prompt": "007"}
+
+
+def test_another_run_forgets_the_prompt_of_the_one_before():
+    chosen = Selection(run="a", page="tokens", prompt="p", rollout="r", step=3, order="change")
+    chosen.look_at("b")
+    assert (chosen.run, chosen.page, chosen.prompt, chosen.rollout, chosen.step) == ("b", "tokens", "", "", 0)
+    assert chosen.order == "change"
+
+
+def test_a_question_is_shown_as_sql_that_runs(recording):
+    rec = recording().go(2)
+    asked = Asked("Learning", "reward_by_step", {"run": rec.run})
+    assert asked.call == f'store.ask("reward_by_step", run={rec.run!r})'
+    with Store.open(recording.store) as store:
+        assert store.sql(asked.sql).equals(store.ask("reward_by_step", run=rec.run))
+        page = LivePage(recording.store)
+        page.tick()
+        for a in page.page.asked:
+            assert store.sql(a.sql) is not None
+    assert Asked("own", "SELECT $x AS x", {"x": "it's"}).sql == "SELECT 'it''s' AS x"
+    assert literal([1, None, True, "a"]) == "[1, NULL, true, 'a']"
+
+
+def test_every_page_in_the_navigation_has_its_name():
+    assert next(iter(PAGES)) == "live"
+    assert [PAGES[name].name for name in PAGES] == list(PAGES)
+    with pytest.raises(KeyError, match="there is no page 'nonsense'; there are live"):
+        PAGES["nonsense"]
+
+
+class Broken(Page):
+    """A page with a mistake."""
+
+    name, title = "difficulty", "Difficulty"
+
+    def __init__(self, source, chosen):
+        super().__init__(source, chosen)
+        self.body = cards
+
+    def update(self, data, force=False):
+        raise ZeroDivisionError("<b>division</b>")
+
+
+def test_a_page_with_a_mistake_says_so_and_the_others_go_on(recording, monkeypatch):
+    recording().go(1)
+    page = Dashboard(recording.store, names=["live", "difficulty"])
+    page._pages["difficulty"] = Broken(page.source, page.chosen)
+    page.tick()
+    assert page.shown is page.body
+    page.tabs.active = 1
+    assert "The page Difficulty could not be drawn" in page.shown[0].object
+    assert "&lt;b&gt;division" in page.shown[0].object
+    page.chosen.page = "live"
+    assert page.tabs.active == 0
+    assert page.shown is page.body
+
+
+def test_only_the_page_that_is_shown_is_updated(recording, monkeypatch):
+    rec = recording().go(1)
+    page = Dashboard(recording.store, names=["live", "difficulty"])
+    other = Broken(page.source, page.chosen)
+    monkeypatch.setattr(Live, "update", lambda self, data, force=False: told.append(data.step))
+    told: list[int] = []
+    page._pages["difficulty"] = other
+    page.tick()
+    rec.go(1)
+    page.source.refresh(0)
+    page.tick()
+    page.tick()
+    assert told == [1, 2]
+
+
+def test_show_sql_lists_the_questions(recording):
+    recording().go(1)
+    page = LivePage(recording.store)
+    page.tick()
+    assert not page.asked.visible
+    page.show_sql.value = True
+    assert page.asked.visible
+    assert "store.ask(&quot;reward_by_step&quot;" in page.questions.object
+
+
+def test_page_says_what_to_do_when_there_is_no_store(tmp_path):
+    page = LivePage(str(tmp_path / "nothing"))
+    page.tick()
+    assert "workbench demo" in page.shown[0].object
+    assert not page.message.visible
+
+
+def test_page_follows_the_newest_run_until_one_is_picked(recording):
+    first = recording().go(1)
+    page = LivePage(recording.store)
+    page.tick()
+    assert page.chosen.run == first.run
+    second = recording().go(1)
+    page.source.refresh(0)
+    page.tick()
+    assert page.chosen.run == second.run
+    page.picker.value = first.run
+    page.tick()
+    assert page.chosen.run == first.run
+
+
+def test_page_shows_an_error_and_recovers(recording, monkeypatch):
+    rec = recording().go(1)
+    page = LivePage(recording.store)
+    page.tick()
+    monkeypatch.setattr(page.source, "refresh", lambda: 1 / 0)
+    page.tick()
+    assert page.message.visible
+    assert "division by zero" in page.message.object
+    monkeypatch.undo()
+    rec.go(1)
+    page.tick()
+    assert not page.message.visible
+
+
+def test_a_group_stays_while_its_text_is_read(recording):
+    rec = recording(hostile=True).go(1)
+    page = LivePage(recording.store)
+    page.tick()
+    completions = page.page.completions
+    rows = completions.rows
+    long = next(r["id"] for r in rows if r["more"])
+    sent = []
+    completions._send_msg = sent.append
+    completions._handle_msg({"id": long})
+    assert sent == [{"id": long, "text": "A" * 200_000}]
+    rec.go(1)
+    page.source.refresh(0)
+    page.tick()
+    assert completions.rows == rows
+    page.page._next()
+    assert completions.rows[0]["id"].startswith("2:")
+    assert [list(m) for m in sent] == [["id", "text"], ["rows"]]
+    completions._handle_msg({"id": "not of this group"})
+    assert len(sent) == 2
+
+
+def test_a_page_that_cannot_be_built_says_why(monkeypatch, tmp_path):
+    monkeypatch.setattr("workbench.views.page.Dashboard", lambda *_: 1 / 0)
+    assert "division by zero" in app(str(tmp_path)).object
+
+
+def test_a_run_that_does_not_exist_is_said(recording):
+    recording().go(1)
+    page = LivePage(recording.store, "no-such-run")
+    page.tick()
+    assert page.message.visible
+    assert "no-such-run" in page.message.object
+
+
+def test_the_page_to_copy_runs(recording, monkeypatch):
+    recording().go(1)
+    monkeypatch.setattr("sys.argv", ["live.py", recording.store])
+    made = runpy.run_path(str(Path(__file__).parents[2] / "dashboards" / "live.py"))
+    assert not made["page"].message.visible
+    assert "Mean length" in made["longest"].object

@@ -1,0 +1,67 @@
+"""What a page is: views built once, handed what is new while the page is shown, and the questions behind them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+import panel as pn
+
+from workbench.views import theme
+from workbench.views.asking import Asked
+
+if TYPE_CHECKING:
+    from workbench.views.data import RunData, Source
+    from workbench.views.state import Selection
+
+__all__ = ["Asked", "Page", "card", "grid", "pane", "plot", "put"]
+
+
+class Page:
+    """One page of the dashboard. A subclass builds `body` in `__init__` and fills its views in `update`.
+
+    name: its word in the address; title: in the navigation. needs_run: shown only once there is a run; a page without
+    that need is handed None as data while there is none. asked: what its views ask, for "Show SQL"."""
+
+    name: ClassVar[str]
+    title: ClassVar[str]
+    needs_run: ClassVar[bool] = True
+    body: pn.viewable.Viewable
+
+    def __init__(self, source: Source, chosen: Selection) -> None:
+        self.source, self.chosen = source, chosen
+
+    def update(self, data: RunData, force: bool = False) -> None:
+        """Hand what is new to the views. The shell calls it while the page is shown: when the store brought something,
+        and, with force, when the selection changed or the page was turned to."""
+        raise NotImplementedError
+
+    @property
+    def asked(self) -> list[Asked]:
+        """The questions behind the views, as they stand now."""
+        return []
+
+
+def pane(text: str = "", **params) -> pn.pane.HTML:
+    """An HTML pane in the page's style. The caller escapes what comes from outside."""
+    return pn.pane.HTML(text, stylesheets=[theme.HTML], sizing_mode="stretch_width", margin=0, **params)
+
+
+def put(where: pn.pane.HTML, text: str) -> None:
+    """Set a pane's text where it changed: what is the same is not sent again."""
+    if where.object != text:
+        where.object = text
+
+
+def card(span: int, *parts: pn.viewable.Viewable) -> pn.Column:
+    """A bordered box of `span` twelfths of the page; the whole width on a narrow window."""
+    return pn.Column(*parts, stylesheets=[theme.CARD.replace("SPAN", str(span))], sizing_mode="stretch_width", margin=0)
+
+
+def grid(*cards: pn.viewable.Viewable) -> pn.Column:
+    """The body of a page: cards in rows of twelve twelfths."""
+    return pn.Column(*cards, stylesheets=[theme.PAGE], sizing_mode="stretch_width", margin=0)
+
+
+def plot(figure) -> pn.pane.Bokeh:
+    """A figure that fills its card."""
+    return pn.pane.Bokeh(figure, sizing_mode="stretch_width", margin=(4, 0, 0, 0))
