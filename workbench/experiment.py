@@ -43,6 +43,8 @@ class Experiment:
     tokens: keep the token-level columns of "all" rollouts, of a "sample" of the groups, or of "none"; never less than
     the pipeline needs.
     world and task_options are passed on to the world and to the task. eval_every steps (and at the start and the end) the fixed evaluation set is scored; 0 turns it off.
+    eval_samples: rollouts of each evaluation prompt, the most that pass@k can be asked for; 0 is the world's default, 4.
+    eval_sets: more evaluation sets by name, each a task as in `tasks`; scored with the first, kept apart by name.
     """
 
     model: str = "smollm2"
@@ -52,6 +54,8 @@ class Experiment:
     steps: int = 60
     seed: int = 0
     eval_every: int = 20
+    eval_samples: int = 0
+    eval_sets: Mapping[str, str | list[str]] = field(default_factory=dict)
     checkpoint_every: int = 20
     store: str = "store"
     name: str = ""
@@ -67,6 +71,8 @@ class Experiment:
             object.__setattr__(self, "tasks", tuple(self.tasks))
         if self.steps < 1:
             raise ValueError(f"an experiment needs at least one step, got steps={self.steps}")
+        if self.eval_samples < 0:
+            raise ValueError(f"eval_samples counts rollouts of a prompt, got {self.eval_samples}; 0 is the world's default")
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Experiment:
@@ -112,6 +118,7 @@ class Experiment:
             "pipeline": self.pipeline.spec,  # type: ignore[union-attr]
             "budget": {k: v for k, v in asdict(self.budget).items() if v is not None},
             "tasks": list(self.tasks) if isinstance(self.tasks, tuple) else self.tasks,
+            "eval_sets": dict(self.eval_sets),
             "world": dict(self.world),
             "task_options": dict(self.task_options),
         }
@@ -137,13 +144,19 @@ class Experiment:
         if self.model == SIM:
             from workbench.worlds.sim import SimWorld
 
-            return SimWorld(seed=self.seed, **self.world)  # type: ignore[arg-type]
+            if self.eval_sets:
+                raise ValueError("a simulated world has one evaluation set; eval_sets needs a model")
+            samples = {"eval_samples": self.eval_samples} if self.eval_samples else {}
+            return SimWorld(seed=self.seed, **{**samples, **self.world})  # type: ignore[arg-type]
         from workbench import tasks
         from workbench.worlds.live import LiveWorld
 
         source = list(self.tasks) if isinstance(self.tasks, tuple) else self.tasks
         task = tasks.load(source, seed=self.seed, **self.task_options)  # type: ignore[arg-type]
-        return LiveWorld(task, self.model, seed=self.seed, **self.world)  # type: ignore[arg-type]
+        if self.eval_sets:
+            task = tasks.with_sets(task, self.eval_sets, seed=self.seed)
+        samples = {"samples": self.eval_samples} if self.eval_samples else {}
+        return LiveWorld(task, self.model, seed=self.seed, **{**samples, **self.world})  # type: ignore[arg-type]
 
     def start(self, paused: bool = False) -> Any:
         """Run in the background of this process; returns the `Session` that steers it."""
@@ -289,6 +302,8 @@ class Run:
         """Score the fixed evaluation set under the current policy; returns the rollouts and the seconds."""
         began = time.perf_counter()
         rollouts = self.world.evaluate(self.n_steps)
+        if "set" in (extra := self.world.evaluation.extra):  # a set's name is the context of its rollouts; "" is the first
+            rollouts = rollouts.with_(context=extra["set"][rollouts.prompt])
         self.evaluations = [*self.evaluations[:1], (self.n_steps, rollouts)]  # the first and the newest
         return rollouts, time.perf_counter() - began
 

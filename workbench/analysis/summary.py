@@ -48,8 +48,8 @@ def learned(evaluations: Sequence[tuple[int, Rollouts]]) -> str:
 
 
 def by_prompt(rollouts: Rollouts, n: int = 0) -> np.ndarray:
-    """(P,) pass rate of each prompt, at least n of them; NaN where no outcome is known."""
-    known = np.isfinite(rollouts.correct)
+    """(P,) pass rate of each prompt of the first set, at least n of them; NaN where no outcome is known."""
+    known = np.isfinite(rollouts.correct) & (rollouts.context == "")
     n = max(n, int(rollouts.prompt.max(initial=-1)) + 1)
     tries = np.bincount(rollouts.prompt[known], minlength=n)
     solved = np.bincount(rollouts.prompt[known], rollouts.correct[known], minlength=n)

@@ -25,6 +25,7 @@ from __future__ import annotations
 
 from workbench.tasks.loading import load, names
 from workbench.tasks.mixes import families, teaching
+from workbench.tasks.sets import with_sets
 from workbench.tasks.task import Task
 
-__all__ = ["Task", "families", "load", "names", "teaching"]
+__all__ = ["Task", "families", "load", "names", "teaching", "with_sets"]

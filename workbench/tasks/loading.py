@@ -142,6 +142,11 @@ def _maker(source: object) -> Callable[..., Task]:
     raise TypeError(f"a task is loaded from a name, names of families, a path or a table, not {type(source).__name__}")
 
 
+def is_table(source: object) -> bool:
+    """Whether `load` reads a source as a table; else it is made of families."""
+    return _maker(source) is _table
+
+
 def load(name_or_path: object, *, seed: int = 0, **options: object) -> Task:
     """The task of a name ("default", "five"), of families ("family:add 2d+2d, rg gcd" or a list), or of a table.
 

@@ -10,7 +10,7 @@ WITH step AS (
     SELECT run, step, avg(correct) AS pass_rate, avg(reward) AS reward, count(DISTINCT prompt_id) AS prompts,
         sqrt(var_samp(correct) / count(correct)) AS standard_error
     FROM rollouts
-    WHERE purpose = 'eval' AND ($runs::VARCHAR[] IS NULL OR list_contains($runs::VARCHAR[], run)) GROUP BY run, step
+    WHERE purpose = 'eval' AND context = '' AND ($runs::VARCHAR[] IS NULL OR list_contains($runs::VARCHAR[], run)) GROUP BY run, step
 ), who AS (
     SELECT run, arg_max(pipeline, attempt) AS pipeline FROM attempts WHERE rank = 0 GROUP BY run
 )
