@@ -1,4 +1,4 @@
-"""Figures of speed and learning, appended as JSON lines: `workbench bench demo | import | start | store | lake | peers | engine | loop | methods | study | all`.
+"""Figures of speed and learning, appended as JSON lines: `workbench bench demo | import | start | store | lake | peers | engine | loop | methods | replay | study | all`.
 
 One object a figure: bench, case, metric, value, unit, peer, ratio (ours / peer, measured in the same run), machine,
 card, date, versions. Wall seconds stand beside CPU seconds, since two busy cores can slow a step twofold.
@@ -146,6 +146,12 @@ def _bench_study(case: str | None) -> Iterator[Figure]:
     yield from bench_study(case)
 
 
+def _bench_replay(case: str | None) -> Iterator[Figure]:
+    from workbench.bench_replay import bench_replay
+
+    yield from bench_replay(case)
+
+
 def _bench_peers(case: str | None) -> Iterator[Figure]:
     from workbench.bench_peers import bench_peers
 
@@ -159,6 +165,7 @@ BENCHES: dict[str, Callable[[str | None], Iterator[Figure]]] = {
     "store": _bench_store,
     "lake": _bench_lake,
     "peers": _bench_peers,
+    "replay": _bench_replay,
     "engine": _bench_engine,
     "loop": _bench_loop,
     "methods": _bench_methods,
