@@ -211,24 +211,37 @@ def _branching(
     }
 
     def branch(frontier: Frontier) -> Fork:
+        frontier = replace(frontier, round=round_)
         made = [_bound(m, "branch", states)(frontier, rngs["branch", m.name]) for m in forks]
         width = np.prod([f.width for f in made], axis=0)
         at, token = made[-1].at, made[-1].token
         for fork in reversed(made[:-1]):  # where the last one lets a row go on, an earlier one may say where it forks
             alone = made[-1].width <= 1
-            at, token = np.where(alone, fork.at, at), np.where(alone, fork.token, token)
+            at, token = np.where(alone, fork.at, at), _chosen(alone, fork.token, token)
         return Fork(width, at, token, {k: v for f in made for k, v in f.why.items()}, _joined(made))
 
     def prune(frontier: Frontier) -> Cut:
+        frontier = replace(frontier, round=round_)
         made = [_bound(m, "prune", states)(frontier, rngs["prune", m.name]) for m in cuts]
-        reason = np.full(len(frontier), "", dtype=object)
+        reason, finish = (np.full(len(frontier), x, dtype=object) for x in ("", "pruned"))
         for cut in reversed(made):
             reason = np.where(cut.width == 0, cut.reason, reason)
+            finish = np.where(cut.width == 0, "pruned" if cut.finish is None else cut.finish, finish)
         width = np.min([c.width for c in made], axis=0)
-        return Cut(width, reason, np.prod([c.propensity for c in made], axis=0), _joined(made))
+        return Cut(width, reason, np.prod([c.propensity for c in made], axis=0), _joined(made), finish)
 
     pause = Checkpoint.union([m.checkpoint for m in (*forks, *cuts)])
     return Branch(branch, pause) if forks else None, Prune(prune, pause) if cuts else None
+
+
+def _chosen(first: np.ndarray, one: np.ndarray, other: np.ndarray) -> np.ndarray:
+    """one (B,) or (B, m) where first (B,) holds, else other: (B,), or (B, m) filled up with -1."""
+    if one.ndim == other.ndim == 1:
+        return np.where(first, one, other)
+    m = max(x.shape[1] if x.ndim > 1 else 1 for x in (one, other))
+    wide = [x.reshape(len(x), -1) for x in (one, other)]
+    a, b = (np.pad(x, ((0, 0), (0, m - x.shape[1])), constant_values=-1) for x in wide)
+    return np.where(first[:, None], a, b)
 
 
 def _joined(made: Sequence[Fork | Cut]) -> dict[str, np.ndarray]:
@@ -250,6 +263,7 @@ def fates(rollouts: Rollouts, advantage: Advantage, skipped: str = "") -> tuple[
     for finish, name in (("pruned", "pruned"), ("aborted", "discarded"), ("carried", "carried")):
         rows = rollouts.finish == finish
         fate = np.where(rows & ~advantage.keep, name, fate)
+    fate = np.where((advantage.reason == "carried") & ~advantage.keep, "carried", fate)  # finished, its group is not
     failed = rollouts.failure != ""
     return np.where(failed, "failed", fate), np.where(failed, rollouts.failure, reason)
 

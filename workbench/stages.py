@@ -108,6 +108,25 @@ PAUSE = Checkpoint()
 """Every 16 tokens."""
 
 
+class given:
+    """A verb that a method has only where one of its settings is set: `@given("markers")` above `def prune`."""
+
+    def __init__(self, setting: str) -> None:
+        self.setting = setting
+
+    def __call__(self, verb: Callable[..., Any]) -> given:
+        """Take the verb."""
+        self.verb = verb
+        return self
+
+    def __get__(self, method: Method | None, owner: type) -> Callable[..., Any]:
+        if method is None:
+            return self.verb
+        if not getattr(method, self.setting):
+            raise AttributeError(f"{method!r} acts at {self.verb.__name__} only where {self.setting} is set")
+        return self.verb.__get__(method, owner)
+
+
 class Method:
     """Base of all methods: settings are dataclass fields, stored unchanged; without verbs it does nothing."""
 

@@ -424,6 +424,7 @@ class Advantage:
         null, other = ~np.isfinite(rollouts.reward), rollouts.purpose != "train"
         why = rollouts.extra.get("cut_reason", "pruned")
         empty = np.where(rollouts.finish == "pruned", why, "null_reward")
+        empty = np.where(rollouts.finish == "carried", "carried", empty)
         reason = np.where(other, "purpose", np.where(null, empty, "")).astype(object)
         r = len(rollouts)
         return cls(np.zeros(r), ~(null | other), np.ones(r), np.full(r, np.nan), reason)
@@ -520,6 +521,7 @@ class Frontier:
     tokens, logp, entropy: of the whole path. born (B,) int64 tokens inherited. tail (B,) str is the text since the last
     checkpoint; capacity = branches that still fit; extra holds what a method declared in `needs`, such as top_tokens and
     top_logp (B, m); memory is the methods' scratch per branch, written by Fork and Cut, inherited by forks.
+    n_prompts: prompts that grow in this round, finished ones included; round of the step, from 0.
     """
 
     prompt: np.ndarray
@@ -535,6 +537,8 @@ class Frontier:
     extra: Mapping[str, np.ndarray] = field(default_factory=dict)
     memory: Mapping[str, np.ndarray] = field(default_factory=dict)
     born: np.ndarray = None  # type: ignore[assignment]
+    n_prompts: int = 0
+    round: int = 0
 
     def __len__(self) -> int:
         return len(self.branch)
@@ -543,7 +547,8 @@ class Frontier:
 @dataclass(frozen=True, eq=False)
 class Fork:
     """width (B,) int64: 1 goes on, k forks into k; at and token (B,) int64: the k - 1 new ones leave the path before token
-    number `at` (-1 = here), and begin with `token` (-1 = sampled). why: figures of the decision, (B,) each."""
+    number `at` (-1 = here), and begin with `token` (-1 = sampled); token (B, m) gives the first m of them one each. why:
+    figures of the decision, (B,) each."""
 
     width: np.ndarray
     at: np.ndarray
@@ -554,12 +559,16 @@ class Fork:
 
 @dataclass(frozen=True, eq=False)
 class Cut:
-    """width (B,) int64: 0 stops, 1 goes on; reason (B,) str; propensity (B,) float64 = chance of having gone on."""
+    """width (B,) int64: 0 stops, 1 goes on; reason (B,) str; propensity (B,) float64 = chance of having gone on.
+
+    finish (B,) str says how a stopped one ends, None = all pruned: pruned is not judged; aborted is judged and then given
+    up; stop is judged as it stands; carried is not judged yet, and goes on in a later step."""
 
     width: np.ndarray
     reason: np.ndarray
     propensity: np.ndarray
     memory: Mapping[str, np.ndarray] = field(default_factory=dict)
+    finish: np.ndarray | None = None
 
 
 class Batch(NamedTuple):

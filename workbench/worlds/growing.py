@@ -20,11 +20,15 @@ from workbench.worlds.engines.draws import streams
 CAPACITY = 512
 """Branches that may be alive at once."""
 
+UNJUDGED = ("pruned", "carried")
+"""What the finish of an unfinished rollout is: nobody verifies it."""
+
 
 @dataclass(eq=False)
 class Grown:
     """One rollout on its way. row: the asked rollout it stems from; parent: branch it forked from, -1 for none; start:
-    tokens of its path that were there before it was asked."""
+    tokens of its path that were there before it was asked; propensity: chance of having got so far; marks: tokens made
+    when it paused after a marker."""
 
     row: int
     id: str
@@ -40,6 +44,8 @@ class Grown:
     seen: int = 0
     forks: int = 0
     forced: bool = False
+    propensity: float = 1.0
+    marks: list[int] = field(default_factory=list)
     memory: dict[str, object] = field(default_factory=dict)
 
 
@@ -95,6 +101,8 @@ class Growth:
             b.logp += made.logp.row(k).tolist()
             b.entropy += made.entropy.row(k).tolist()
             b.finish = str(made.finish[k]) or ("length" if len(b.tokens) >= b.limit else "")
+            if b.tokens[-1] in self.until.markers:
+                b.marks.append(len(b.tokens))
         here = [i for k, i in enumerate(self.alive) if made.finish[k] != "stop"]  # rows still in the session
         on = [k for k, i in enumerate(here) if not self.branches[i].finish]
         if len(on) < len(here):
@@ -117,14 +125,22 @@ class Growth:
         order = [k for k in range(b) if cut.width[k] > 0 and width[k] > 0]
         for k in range(b):
             me = self.branches[self.alive[k]]
-            if cut.width[k] == 0 or width[k] == 0:  # a method that branches may also give a row no future
-                me.finish, me.reason = "pruned", str(cut.reason[k]) or "no_branch"
+            me.propensity *= float(cut.propensity[k])
+            if cut.width[k] == 0:
+                me.finish, me.reason = (
+                    "pruned" if cut.finish is None else str(cut.finish[k]),
+                    str(cut.reason[k]) or "cut",
+                )
+            elif width[k] == 0:  # a method that branches may also give a row no future
+                me.finish, me.reason = "pruned", "no_branch"
         room = max(self.capacity - len(order), 0)
         new: list[tuple[int, Grown, int, int]] = []  # place of the parent, child, tokens to take back, forced token
         for k in order:
             wanted = min(int(width[k]) - 1, room)
             room -= wanted
-            new += [self._child(k, int(at[k]), int(token[k])) for _ in range(wanted)]
+            first = [*np.atleast_1d(token[k]).tolist()][:wanted]
+            first += [first[-1] if token.ndim == 1 and first else -1] * (wanted - len(first))
+            new += [self._child(k, int(at[k]), t) for t in first]
             self._note(k, figures, wanted, cut)
         for k in sorted(set(range(b)) - set(order)):
             self._note(k, figures, 0, cut)
@@ -152,7 +168,8 @@ class Growth:
         owner.forks += 1
         child = Grown(
             owner.row, f"{owner.id}/{at}.{owner.forks}", parent.limit, place, at, parent.start,
-            parent.tokens[:at], parent.logp[:at], parent.entropy[:at], seen=at, forced=token >= 0, memory=dict(parent.memory),
+            parent.tokens[:at], parent.logp[:at], parent.entropy[:at], seen=at, forced=token >= 0,
+            propensity=parent.propensity, marks=[m for m in parent.marks if m <= at], memory=dict(parent.memory),
         )  # fmt: skip
         return k, child, length - at, token
 
@@ -181,6 +198,7 @@ class Growth:
             extra=extra,
             memory={n: np.array([b.memory.get(n, _zero(blank[n])) for b in mine]) for n in names},
             born=np.array([max(b.fork_at, 0) for b in mine], np.int64),
+            n_prompts=len(np.unique(self.rows.prompt)),
         )
 
     def _remember(self, memory: Mapping[str, np.ndarray]) -> None:
@@ -206,16 +224,21 @@ def _zero(value: object) -> object:
 def rollouts_of(growth: Growth, rows: Rollouts) -> Rollouts:
     """Every branch as a rollout, in the order of the asked rows and of birth; columns of tokens hold the whole path.
 
-    length counts the whole path. Where anything branches or prunes: a cut branch has finish "pruned", and extra cut_reason
-    (R,) str says why; extra forced (R,) bool marks branches whose first own token was not drawn."""
+    length counts the whole path. Where anything branches or prunes: a cut branch has finish "pruned", or what its cut says,
+    and extra cut_reason (R,) str says why; extra forced (R,) bool marks branches whose first own token was not drawn,
+    propensity (R,) float64 is the chance that no cut stopped it earlier; marks, where a method pauses at markers, is
+    ragged: the numbers of tokens after which one stood."""
     made = growth.branches
     order = sorted(range(len(made)), key=lambda i: (made[i].row, i))
     mine = [made[i] for i in order]
     base = rows.take(np.array([b.row for b in mine], np.int64))
-    marks: dict[str, np.ndarray] = {}
+    marks: dict[str, np.ndarray | Ragged] = {}
     if growth.branch is not None or growth.prune is not None:  # in all rounds of a step or in none
         marks["cut_reason"] = np.array([b.reason for b in mine], dtype=object)
         marks["forced"] = np.array([b.forced for b in mine], bool)
+        marks["propensity"] = np.array([b.propensity for b in mine], float)
+        if growth.pause.markers:
+            marks["marks"] = Ragged.of([b.marks for b in mine], np.int32)
     return base.with_(
         id=np.array([b.id for b in mine], dtype=object),
         parent=np.array(

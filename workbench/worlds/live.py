@@ -26,7 +26,7 @@ from workbench.worlds.engines.choice import pick
 from workbench.worlds.engines.draws import streams
 from workbench.worlds.engines.llama import supported
 from workbench.worlds.engines.transformers import ROWS, TransformersEngine
-from workbench.worlds.growing import Decision, Grown, Growth, decision_columns, rollouts_of
+from workbench.worlds.growing import UNJUDGED, Decision, Grown, Growth, decision_columns, rollouts_of
 from workbench.worlds.packing import StreamPolicy
 from workbench.worlds.policy import Lines, Policy
 
@@ -166,7 +166,7 @@ class LiveWorld:
         if branch is None and prune is None and not noded:
             self._keep_paths(scored)
             return scored
-        cut = rows.finish == "pruned"  # an answer that was cut is not judged
+        cut = np.isin(rows.finish, UNJUDGED)
         null = {n: np.where(cut, np.nan, getattr(scored, n)) for n in ("reward", "correct")}
         parts = {n: np.where(cut, np.nan, c) for n, c in scored.rewards.items()}
         scored = scored.with_(**null, rewards=parts, failure=np.where(cut, "", scored.failure).astype(object))
@@ -312,7 +312,11 @@ class LiveWorld:
         starts = [(int(p), self._start.get(i)) for p, i in zip(rollouts.prompt, rollouts.id, strict=True)]
         owner = np.array([place.setdefault(s, len(place)) for s in starts], np.int64)
         prefixes = [self.prefix(self.pool, row, start) for row, start in place]
-        numbers = {n: c for n, c in rollouts.extra.items() if isinstance(c, Ragged) or c.dtype.kind in "fiub"}
+        numbers = {
+            n: c
+            for n, c in rollouts.extra.items()
+            if (np.array_equal(c.offsets, rollouts.tokens.offsets) if isinstance(c, Ragged) else c.dtype.kind in "fiub")
+        }
         return Lines(prefixes, owner, rollouts.tokens, rollouts.logp, numbers)
 
     def score(self, rollouts: Rollouts, needs: frozenset[str]) -> Rollouts:
