@@ -68,6 +68,11 @@ def texts(pieces: Iterable[str]) -> list[str]:
     return made
 
 
+def unknown(token: int) -> str:
+    """The piece shown for an id that the vocabulary lacks."""
+    return _packed(f"\u27e8{token}\u27e9")
+
+
 def joined(pieces: Sequence[str]) -> str:
     """The text of a sequence of pieces."""
     return "".join(texts(pieces))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from workbench.numerics.pieces import joined
+from workbench.numerics.pieces import joined, unknown
 from workbench.numerics.trees import Segment, TokenAccount, token_account
 from workbench.views.data_groups import GroupFacts, shared
 
@@ -196,7 +196,7 @@ class Grown:
                 acting[id_] += [s["credit"]] if s["credit"] else []
             if s["pieces"]:
                 ids, pieces = s["tokens"], s["pieces"]
-                known = [f"\u27e8{t}\u27e9" if p is None else p for t, p in zip(ids, pieces, strict=True)]
+                known = [unknown(t) if p is None else p for t, p in zip(ids, pieces, strict=True)]
                 words[id_] = joined(known), len(pieces) >= length[id_]
             elif s["text"] and id_ in whole_answer:
                 words[id_] = s["text"], False
