@@ -2,11 +2,11 @@
 -- $run = latest: run id
 -- $step: step
 -- $rank = 0: rank that recorded it; 0 where one process trains
--- $node: segments, one entry per row of the answer
--- $row: a rollout that passes each, by its row in the step
--- $first: first generated token of each, from 0
--- $last: token after its last
--- $cut: at most so many tokens of each are spelled out
+-- $node = []: segments, one entry per row of the answer
+-- $row = []: a rollout that passes each, by its row in the step
+-- $first = []: first generated token of each, from 0
+-- $last = []: token after its last
+-- $cut = []: at most so many tokens of each are spelled out
 WITH asked AS (
     SELECT unnest($node::VARCHAR[]) AS node_id, unnest($row::INTEGER[]) AS "row", unnest($first::INTEGER[]) AS "first",
         unnest($last::INTEGER[]) AS "last", unnest($cut::INTEGER[]) AS cut
