@@ -80,13 +80,13 @@ def _foretell_seed(store: Store, curves: Mapping[str, compare.Curve], base: str,
     return rows
 
 
-def ordered(rows: Sequence[Foretold], way: str) -> tuple[int, int]:
-    """(pairs of pipelines of one seed that a way puts in the true order, pairs)."""
+def ordered(rows: Sequence[Foretold], way: str, truth: str = "mixed") -> tuple[int, int]:
+    """(pairs of pipelines of one seed that a way puts in the true order, pairs); truth: "mixed" or "learned"."""
     right = pairs = 0
     for seed in sorted({r.seed for r in rows}):
         for a, b in combinations([r for r in rows if r.seed == seed], 2):
             pairs += 1
-            right += (a.predicted[way] - b.predicted[way]) * (a.mixed - b.mixed) > 0
+            right += (a.predicted[way] - b.predicted[way]) * (getattr(a, truth) - getattr(b, truth)) > 0
     return right, pairs
 
 
@@ -103,19 +103,27 @@ def ranking(rows: Sequence[Foretold], value: str) -> list[tuple[str, float]]:
 
 def page(rows: Sequence[Foretold]) -> str:
     """What was found, in Markdown."""
+    names = list(dict.fromkeys(r.pipeline for r in rows))
     lines = ["| pipeline | seed | true mixed | " + " | ".join(WAYS) + " | recorded | evaluation at the end |"]
     lines.append("|---|---|---|" + "---|" * (len(WAYS) + 2))
-    for r in sorted(rows, key=lambda r: (PIPELINES.index(r.pipeline), r.seed)):
+    for r in sorted(rows, key=lambda r: (names.index(r.pipeline), r.seed)):
         said = " | ".join(f"{r.predicted[w]:.3f}" for w in WAYS)
         lines.append(f"| {r.pipeline} | {r.seed} | {r.mixed:.3f} | {said} | {r.coverage:.0%} | {r.learned:.3f} |")
-    lines += ["", "| order of | ranking, mean over seeds | pairs in the true order | mean error |", "|---|---|---|---|"]
+    others = [r for r in rows if r.pipeline != BASE]
+    lines += [
+        "",
+        f"| order of | ranking, mean over seeds | pairs in true order | without {BASE} | order of learning | error |",
+    ]
+    lines.append("|---|---|---|---|---|---|")
     for value in ("mixed", *WAYS, "learned"):
         said = ", ".join(f"{n} {m:.3f}" for n, m in ranking(rows, value))
-        right = error = ""
+        cells = ["", "", "", ""]
         if value in WAYS:
-            right = "{} of {}".format(*ordered(rows, value))
-            error = f"{np.mean([r.predicted[value] - r.mixed for r in rows]):+.3f}"
-        lines.append(f"| {'true ' + value if value == 'mixed' else value} | {said} | {right} | {error} |")
+            counts = (ordered(rows, value), ordered(others, value), ordered(rows, value, "learned"))
+            error = np.mean([r.predicted[value] - r.mixed for r in rows])
+            cells = [*(f"{right} of {pairs}" for right, pairs in counts), f"{error:+.3f}"]
+        name = {"mixed": "true share of mixed groups", "learned": "evaluation at the end"}.get(value, value)
+        lines.append(f"| {name} | {said} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
