@@ -159,6 +159,7 @@ def page(
 
     chosen: parameters of `state.Selection`. One server per store and run is kept; `close` ends them. The frame loads from a loopback port of the machine the kernel runs on: with a kernel elsewhere, open the port
     with your hub's proxy or an SSH tunnel."""
+    import panel as pn
     from IPython.display import IFrame
 
     from workbench.views.pages import PAGES
@@ -167,6 +168,7 @@ def page(
 
     if name and name not in PAGES:
         raise ValueError(f"there is no page {name!r}; there are {', '.join(PAGES)}")
+    pn.config.inline = True  # or plots in later cells would fetch the page's widgets from a CDN
     store_url = where if isinstance(where, str) else str(getattr(where, "store_url", None) or where.url)
     if run is None:
         run = getattr(where, "run", None) or None
