@@ -21,7 +21,18 @@ def test_a_healthy_machine_leaves_with_0_and_every_gap_has_a_way_out(tmp_path, c
     told = json.loads(capsys.readouterr().out)
     found = by_name([Finding(**f) for f in told["findings"]])
     assert told["ok"] is True
-    names = {"python", "torch", "duckdb", "vllm", "trl", "peft", "cores", "memory for tiny", "memory for smollm2"}
+    names = {
+        "python",
+        "torch",
+        "duckdb",
+        "vllm",
+        "trl",
+        "peft",
+        "cores",
+        "vllm engine",
+        "memory for tiny",
+        "memory for smollm2",
+    }
     assert names | {"duckdb ducklake", "duckdb postgres", "postgres", "chromium", "store", "model tiny"} <= set(found)
     assert any(name.startswith("CUDA") for name in found)
     assert found["torch"].found.startswith("2.")

@@ -124,6 +124,19 @@ def graphics() -> Iterator[Finding]:
         yield Finding(f"CUDA {i}", OK, f"{facts.name}, {facts.total_memory / 2**30:.0f} GiB, {half}")
 
 
+def engines() -> Iterator[Finding]:
+    """Whether vLLM can run in the trainer's process; a server elsewhere needs nothing here."""
+    if any(importlib.util.find_spec(name) is None for name in ("torch", "transformers")):
+        return
+    from workbench.worlds.engines.vllm import obstacle
+
+    if why := obstacle():
+        way = "pip install 'rollout-workbench[gpu]' beside a GPU, or name a server: world={'engine': 'http://...'}"
+        yield Finding("vllm engine", OPEN, why, way)
+    else:
+        yield Finding("vllm engine", OK, "world={'engine': 'vllm'}; a server's address works too")
+
+
 def memory() -> Iterator[Finding]:
     """Free memory against what each model needs; `tiny` must fit, the others may not."""
     import psutil
@@ -240,6 +253,7 @@ CHECKS: tuple[Callable[[], Iterator[Finding]], ...] = (
     packages,
     processor,
     graphics,
+    engines,
     memory,
     models,
     extensions,

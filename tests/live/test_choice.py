@@ -10,17 +10,12 @@ from .conftest import toy_model
 
 
 def test_a_shape_without_kernels_falls_back_and_says_why(monkeypatch):
-    class OnGpu:
-        """A model that says it is on a GPU."""
-
-        device = type("Device", (), {"type": "cuda"})
-
-    def refuse(trained, dtype):
+    def refuse(trained, dtype, names):
         raise ValueError("the kernels are made for heads of 64 numbers, not 8")
 
     monkeypatch.setattr(choice, "supported", lambda model: "")
     monkeypatch.setattr(choice, "_faster", refuse)
-    monkeypatch.setattr(choice, "_plain", lambda trained, dtype: "plain")
+    monkeypatch.setattr(choice, "MAKERS", {"transformers": lambda trained, dtype: "plain"})
     assert choice.pick(OnGpu(), "float32") == (
         "plain",
         "transformers: the kernels are made for heads of 64 numbers, not 8",
@@ -31,5 +26,67 @@ def test_without_a_gpu_the_plain_engine_is_taken_and_unknown_names_are_refused()
     engine, why = choice.pick(toy_model(), "float32")
     assert type(engine).__name__ == "TransformersEngine"
     assert why == "transformers: there is no GPU"
-    with pytest.raises(ValueError, match="no engine 'vllm'; there are auto, transformers, graph"):
+    with pytest.raises(ValueError, match="no engine 'sglang'; there are auto, transformers, graph, vllm"):
+        choice.pick(toy_model(), "float32", "sglang")
+
+
+def test_vllm_where_it_cannot_run_says_why(monkeypatch):
+    from workbench.worlds.engines import vllm
+
+    monkeypatch.setattr(vllm, "obstacle", lambda: "vllm is not installed")
+    with pytest.raises(ValueError, match="cannot run: vllm is not installed; use engine='transformers'"):
         choice.pick(toy_model(), "float32", "vllm")
+
+
+def test_a_named_engine_takes_settings_and_auto_takes_none():
+    engine, why = choice.pick(toy_model(), "float32", {"name": "transformers", "max_rows": 7})
+    assert (engine.max_rows, why) == (7, "transformers: asked for")
+    with pytest.raises(ValueError, match="settings max_rows are for a named engine, not for auto"):
+        choice.pick(toy_model(), "float32", {"max_rows": 7})
+
+
+class OnGpu:
+    """A model that says it is on a GPU."""
+
+    device = type("Device", (), {"type": "cuda"})
+    config = type("Config", (), {"vocab_size": 512})
+
+    def __init__(self, parameters=0):
+        self.num_parameters = lambda: parameters
+
+
+@pytest.mark.parametrize(
+    ("unlike_llama", "parameters", "missing", "names", "why"),
+    [
+        ("", 0, "", ["transformers", "graph"], ""),
+        ("", choice.LARGE, "", ["transformers", "graph", "vllm"], ""),
+        ("", choice.LARGE, "vllm is not installed", ["transformers", "graph"], ""),
+        ("it is a gpt2", 0, "", ["transformers", "vllm"], "it is a gpt2"),
+        ("it is a gpt2", 0, "vllm is not installed", ["transformers"], "it is a gpt2; vllm is not installed"),
+    ],
+)
+def test_auto_measures_what_can_run(monkeypatch, unlike_llama, parameters, missing, names, why):
+    from workbench.worlds.engines import vllm
+
+    monkeypatch.setattr(choice, "supported", lambda model: unlike_llama)
+    monkeypatch.setattr(vllm, "obstacle", lambda: missing)
+    assert choice._candidates(OnGpu(parameters)) == (names, why)
+
+
+def test_the_faster_one_is_taken_and_its_figure_told(monkeypatch):
+    class Engine:
+        """An engine that remembers whether it was closed."""
+
+        closed = False
+
+        def close(self):
+            self.closed = True
+
+    engines = {"transformers": Engine(), "vllm": Engine()}
+    rates = {id(engines["transformers"]): 100.0, id(engines["vllm"]): 2500.0}
+    monkeypatch.setattr(choice, "MAKERS", {n: lambda trained, dtype, e=e: e for n, e in engines.items()})
+    monkeypatch.setattr(choice, "tokens_per_second", lambda engine, vocabulary: rates[id(engine)])
+    engine, told = choice._faster(OnGpu(), "bfloat16", list(engines))
+    assert engine is engines["vllm"]
+    assert told == "vllm: measured tokens/s at 64 rows: transformers 100, vllm 2,500"
+    assert (engines["transformers"].closed, engines["vllm"].closed) == (True, False)

@@ -72,7 +72,8 @@ class LiveWorld:
     under the same conditions. max_tokens: limit of an answer, None is the task's.
     samples: rollouts per evaluation prompt. budget: padded tokens per micro-batch; None is 1,024, and 32,768 on a GPU,
     where Llamas are trained in streams (`packing`). threads: of torch, None leaves them. engine: "transformers",
-    "graph", or "auto", the faster one by a short measurement where there is a GPU. update: more settings of `Policy`
+    "graph", "vllm", a server's address, or "auto", the faster by a short measurement where there is a GPU; a mapping
+    {"name": ..., **settings} gives it settings (see `engines.choice`). update: more settings of `Policy`
     (recompute, reference, row_norms, clip, betas), and lora: the rank of adapters trained instead of all weights.
     """
 
@@ -93,7 +94,7 @@ class LiveWorld:
         budget: int | None = None,
         device: str | None = None,
         threads: int | None = None,
-        engine: str = "auto",
+        engine: str | Mapping[str, object] = "auto",
         update: Mapping[str, object] | None = None,
     ) -> None:
         if threads is not None:
@@ -123,6 +124,7 @@ class LiveWorld:
         )
         self.sampling = sampling if sampling != "auto" else _fast_dtype(self.parameters, device)
         self.engine, self.engine_why = pick(trained, self.sampling, engine)
+        self.offers = type(self).offers - getattr(self.engine, "lacks", frozenset())
         self.stop_ids = frozenset(task.stop_ids(self.tokenizer))
         self._prefix: dict[tuple[str, Text | None], list[int]] = {}
         self._start: dict[str, Text | None] = {}
@@ -139,19 +141,23 @@ class LiveWorld:
     def sample(self, plan: Plan, branch: Branch | None = None, prune: Prune | None = None) -> Rollouts:
         """Generate and verify what the plan asks for.
 
-        What a rollout draws depends on the run seed and its id only. Starts are the prompt, `Text`, or `Node("id@t")`:
-        the first t tokens of a rollout of this step; `Resume` raises NotImplementedError. With branch or prune, rollouts
-        pause at their checkpoints; forked and cut ones come back as rows, see `growing.rollouts_of`.
+        What a rollout draws depends on the run seed and its id only. Starts are the prompt, `Text`, `Node("id@t")`: the
+        first t tokens of a rollout of this step, or `Resume(id)`: a rollout that an earlier step carried out goes on,
+        under the current weights, with the draws it would have had; its tokens keep the log-probabilities of the versions
+        that sampled them. While any are under way, extra token_version (ragged int32) says which version sampled each
+        token; version is that of the last one. With branch or prune, rollouts pause at their checkpoints; forked and cut
+        ones come back as rows, see `growing.rollouts_of`.
         """
         if plan.step != self._step:
-            self._step, self._paths = plan.step, {}
+            self._step, self._trails, self._mixed = plan.step, {}, bool(self._unfinished)
         cpu = time.process_time()
-        asked = Rollouts.asked(plan, self.pool, self.version)
-        noded = any(isinstance(s, Node) for s in plan.start)
-        if branch is None and prune is None and not noded:
-            rows, made = self._generate(plan, self.pool, asked)
+        begins = [self._begin(plan, a) for a in range(len(plan))]
+        asked = self._placed(Rollouts.asked(plan, self.pool, self.version), begins)
+        limit = np.where(plan.max_tokens > 0, plan.max_tokens, self.max_tokens)
+        if branch is None and prune is None:
+            rows, made = self._generate(begins, asked, limit, self._names(asked, begins))
         else:
-            rows, made = self._grow(plan, asked, branch, prune)
+            rows, made = self._grow(begins, asked, limit, branch, prune)
         self._spent.update(
             sample_seconds=made.seconds,
             sample_cpu_seconds=time.process_time() - cpu,
@@ -159,25 +165,66 @@ class LiveWorld:
             decoded_tokens=made.decoded,
         )
         for i, a in zip(rows.id, rows.ask, strict=True):
-            start = plan.start[a]
-            if start is not None:  # inside a rollout: what that one began with
-                self._start[i] = self._start.get(start.id.rpartition("@")[0]) if isinstance(start, Node) else start
-        scored = self.task.score(rows, self.pool)
-        if branch is None and prune is None and not noded:
-            self._keep_paths(scored)
-            return scored
-        cut = np.isin(rows.finish, UNJUDGED)
-        null = {n: np.where(cut, np.nan, getattr(scored, n)) for n in ("reward", "correct")}
-        parts = {n: np.where(cut, np.nan, c) for n, c in scored.rewards.items()}
-        scored = scored.with_(**null, rewards=parts, failure=np.where(cut, "", scored.failure).astype(object))
-        self._keep_paths(scored)
+            if plan.start[a] is not None:  # inside a rollout: what that one began with
+                self._start[i] = self._text_of(plan.start[a])
+        scored = self._judged(rows)
+        self._trails |= dict(zip(scored.id, trails(scored, np.arange(len(scored))), strict=True))
         return scored
 
-    def _keep_paths(self, rows: Rollouts) -> None:
-        """Remember this step's rollouts, for asks that start inside one of them."""
-        assert rows.tokens is not None and rows.logp is not None and rows.entropy is not None
-        columns = zip(rows.id, rows.tokens.rows(), rows.logp.rows(), rows.entropy.rows(), strict=True)
-        self._paths |= {i: path for i, *path in columns}
+    def _judged(self, rows: Rollouts) -> Rollouts:
+        """Verified rollouts; those that were cut off before their end are not judged."""
+        cut = np.isin(rows.finish, UNJUDGED)
+        hidden = rows.with_(failure=np.where(cut, "cut", rows.failure).astype(object))  # verifiers pass over failed rows
+        scored = self.task.score(hidden, self.pool)
+        if not cut.any():
+            return scored
+        null = {n: np.where(cut, np.nan, getattr(scored, n)) for n in ("reward", "correct")}
+        parts = {n: np.where(cut, np.nan, c) for n, c in scored.rewards.items()}
+        return scored.with_(**null, rewards=parts, failure=np.where(cut, rows.failure, scored.failure).astype(object))
+
+    def _begin(self, plan: Plan, a: int) -> Begin:
+        """Where the rows of an ask begin; ValueError for rollouts that are not there to go on from."""
+        start, row = plan.start[a], int(plan.prompt[a])
+        if isinstance(start, Node):
+            inside, _, place = start.id.rpartition("@")
+            if inside not in self._trails or not place.isdigit():
+                raise ValueError(f"{start!r}: a node is 'rollout id@tokens' of a rollout of this step")
+            trail = self._trails[inside].first(int(place))
+            return Begin(self.prefix(self.pool, row, self._text_of(start)), trail, inside, trail.n)
+        if not isinstance(start, Resume):
+            return Begin(self.prefix(self.pool, row, start))
+        left = self._unfinished.get(start.rollout)
+        if left is None or left.prompt != self.pool.ids[row]:
+            here = [i for i, u in self._unfinished.items() if u.prompt == self.pool.ids[row]]
+            raise ValueError(
+                f"{start!r} of prompt {self.pool.ids[row]}: no such rollout was carried out of an earlier step and is still "
+                f"unfinished; of this prompt there are {', '.join(here[:5]) or 'none'}"
+            )
+        if start.rollout in self._source.values():
+            raise ValueError(f"{start!r}: another ask goes on with this rollout already; it can be resumed once")
+        return Begin(
+            self.prefix(self.pool, row, left.start), left.trail, source=start.rollout, stream=left.stream, ended=left.ended
+        )
+
+    def _placed(self, rows: Rollouts, begins: Sequence[Begin]) -> Rollouts:
+        """Asked rows with the place where they leave another one; the first row of a resumed ask is the one carried."""
+        first = np.searchsorted(rows.ask, np.arange(len(begins)))
+        for a, begin in enumerate(begins):
+            if begin.source and first[a] < len(rows) and rows.ask[first[a]] == a:
+                self._source[rows.id[first[a]]] = begin.source
+        inside = np.array([b.inside for b in begins], dtype=object)
+        at = np.array([b.at for b in begins], np.int64)
+        return rows.with_(parent=inside[rows.ask], fork_at=at[rows.ask])
+
+    def _names(self, rows: Rollouts, begins: Sequence[Begin]) -> list[str]:
+        """The random stream of each row: its own id, or that of the rollout it is the rest of."""
+        return [begins[a].stream if i in self._source else i for i, a in zip(rows.id, rows.ask, strict=True)]
+
+    def _text_of(self, start: Text | Node | Resume) -> Text | None:
+        """The text that a rollout with this start began after."""
+        if isinstance(start, Node):
+            return self._start.get(start.id.rpartition("@")[0])
+        return self._unfinished[start.rollout].start if isinstance(start, Resume) else start
 
     def taken_decisions(self) -> dict[str, list] | None:
         """The tests made at checkpoints since the last call, as the store takes them; None where there were none."""
@@ -185,34 +232,26 @@ class LiveWorld:
         return decision_columns(made) if made else None
 
     def _grow(
-        self, plan: Plan, rows: Rollouts, branch: Branch | None, prune: Prune | None
+        self, begins: Sequence[Begin], rows: Rollouts, limit: np.ndarray, branch: Branch | None, prune: Prune | None
     ) -> tuple[Rollouts, Segments]:
-        """Rollouts that pause at checkpoints, or begin inside others."""
+        """Rollouts that pause at checkpoints."""
         # an engine that makes whole answers only leaves this to plain passes over the weights that train
         engine = self.engine if hasattr(self.engine, "open") else TransformersEngine(self.policy.model)
-        limit = np.where(plan.max_tokens > 0, plan.max_tokens, self.max_tokens)
-        prefixes, branches = [], []
-        for a in range(len(plan)):
-            start = plan.start[a]
-            path, inside, at = ([], [], []), "", -1
-            if isinstance(start, Node):
-                inside, _, place = start.id.rpartition("@")
-                if inside not in self._paths or not place.isdigit():
-                    raise ValueError(f"{start!r}: a node is 'rollout id@tokens' of a rollout of this step")
-                at = min(int(place), len(self._paths[inside][0]))
-                path = tuple(column[:at].tolist() for column in self._paths[inside])
-                start = self._start.get(inside)
-            prefixes.append(self.prefix(self.pool, int(plan.prompt[a]), start) + path[0])
-            for row in np.flatnonzero(rows.ask == a):
-                made = Grown(int(row), rows.id[row], int(limit[a]), start=len(path[0]), seen=len(path[0]))
-                made.tokens, made.logp, made.entropy = (list(column) for column in path)
-                branches.append(made)
-                rows.parent[row], rows.fork_at[row] = inside, at
+        names = self._names(rows, begins)
+        branches = []
+        for row, (a, name) in enumerate(zip(rows.ask, names, strict=True)):
+            b = begins[a]
+            made = Grown(row, rows.id[row], int(limit[a]), start=b.trail.n, seen=b.trail.n, stream=name)
+            made.tokens, made.logp, made.entropy = (column.tolist() for column in b.trail[:3])
+            made.finish = "stop" if b.ended else "length" if b.trail.n >= limit[a] else ""
+            branches.append(made)
+        on = [b for b in branches if not b.finish]
+        asks, owner = np.unique(rows.ask[[b.row for b in on]], return_inverse=True)
         session = engine.open(
-            prefixes,
-            rows.ask,
-            streams(self.seed, rows.id),
-            position=np.array([b.start for b in branches]),
+            [begins[a].prefix + begins[a].trail.tokens.tolist() for a in asks],
+            owner,
+            streams(self.seed, [b.stream for b in on]),
+            position=np.array([b.start for b in on], np.int64),
             temperature=self.temperature,
             stop=self.stop_ids,
         )
@@ -223,12 +262,11 @@ class LiveWorld:
         self._decisions += growth.decisions
         done = rollouts_of(growth, rows)
         assert done.tokens is not None and done.logp is not None and done.entropy is not None
-        texts = self._decode([t.tolist() for t in done.tokens.rows()])
-        done = done.with_(text=np.array([_until(text, self.task.stop) for text in texts], dtype=object))
+        before = [begins[a].trail for a in done.ask]
         spent = Segments(
             done.tokens, done.logp, done.entropy, done.finish, session.prefilled, session.decoded, growth.seconds
         )
-        return done, spent
+        return self._finished(done, before, [Ragged.of([r[b.n:] for r, b in zip(c.rows(), before, strict=True)], c.values.dtype) for c in spent[:3]]), spent
 
     def _decode(self, tokens: list[list[int]]) -> list[str]:
         return self.tokenizer.batch_decode(tokens, skip_special_tokens=True)
@@ -246,31 +284,52 @@ class LiveWorld:
         plan = Plan(np.arange(n), np.full(n, self.samples), purpose=np.full(n, "eval", dtype=object), step=step)
         rows = Rollouts.asked(plan, self.evaluation, self.version)
         names = [i.replace(f"eval-{step}:", "eval:", 1) for i in rows.id]
-        return self.task.score(self._generate(plan, self.evaluation, rows, names)[0], self.evaluation)
+        begins = [Begin(self.prefix(self.evaluation, int(p))) for p in plan.prompt]
+        made, _ = self._generate(begins, rows, np.full(n, self.max_tokens), names)
+        return self.task.score(made, self.evaluation)
 
     def _generate(
-        self, plan: Plan, pool: Pool, rows: Rollouts, names: list[str] | None = None
+        self, begins: Sequence[Begin], rows: Rollouts, limit: np.ndarray, names: Sequence[str]
     ) -> tuple[Rollouts, Segments]:
-        prefixes = [self.prefix(pool, int(p), s) for p, s in zip(plan.prompt, plan.start, strict=True)]
-        limit = np.where(plan.max_tokens > 0, plan.max_tokens, self.max_tokens)
+        """Whole answers: rows of the asks that begins are of, each drawing from the stream of its name."""
+        before = [begins[a].trail for a in rows.ask]
+        room = limit - [b.trail.n for b in begins]
+        going = np.array([not b.ended for b in begins], bool) & (room > 0)
+        asks, on = np.flatnonzero(going), np.flatnonzero(going[rows.ask])
         made = self.engine.generate(
-            prefixes,
-            plan.n,
-            limit,
-            streams(self.seed, rows.id if names is None else names),
+            [begins[a].prefix + begins[a].trail.tokens.tolist() for a in asks],
+            np.bincount(rows.ask, minlength=len(begins))[asks],
+            room[asks],
+            streams(self.seed, [names[i] for i in on]),
+            position=np.array([before[i].n for i in on], np.int64),
             temperature=self.temperature,
             stop=self.stop_ids,
         )
-        texts = self.tokenizer.batch_decode([t.tolist() for t in made.tokens.rows()], skip_special_tokens=True)
-        filled = rows.with_(
+        if len(on) == len(rows):
+            now, finish = made[:3], made.finish
+        else:  # what has ended already goes on with nothing
+            place = np.full(len(rows), len(on))
+            place[on] = np.arange(len(on))
+            now = [Ragged.concat([c, Ragged.of([[]], c.values.dtype)]).take(place) for c in made[:3]]
+            finish = np.array(["stop" if b.ended else "length" for b in begins], dtype=object)[rows.ask]
+            finish[on] = made.finish
+        return self._finished(rows.with_(finish=finish), before, now), made
+
+    def _finished(self, rows: Rollouts, before: Sequence[Trail], now: Sequence[Ragged]) -> Rollouts:
+        """Rows with what they had before and have made now, as tokens and as text."""
+        version = self.version
+        tokens, logp, entropy, sampled = joined(before, now, version)
+        last = np.where(tokens.lengths > 0, sampled.values[np.maximum(tokens.offsets[1:] - 1, 0)], version) if len(sampled.values) else np.full(len(rows), version)
+        texts = self._decode([t.tolist() for t in tokens.rows()])
+        return rows.with_(
             text=np.array([_until(text, self.task.stop) for text in texts], dtype=object),
-            length=made.tokens.lengths,
-            finish=made.finish,
-            tokens=made.tokens,
-            logp=made.logp,
-            entropy=made.entropy,
+            length=tokens.lengths,
+            version=last.astype(np.int64),
+            tokens=tokens,
+            logp=logp,
+            entropy=entropy,
+            extra={**rows.extra, "token_version": sampled} if self._mixed else rows.extra,
         )
-        return filled, made
 
     def prefix(self, pool: Pool, row: int, start: object = None) -> list[int]:
         """Token ids that a rollout of a prompt continues: the rendered prompt, with the extra text of a `Text` start.
@@ -335,6 +394,8 @@ class LiveWorld:
         Beside its figures: seconds, CPU seconds and tokens that sampling took since the last update.
         """
         before = self.version
+        if hasattr(self.engine, "rest"):  # it gives the card to the update
+            self.engine.rest()
         done = self.policy.update(self._lines(rollouts), advantage, loss, penalties, constant=self.max_tokens)
         if self.version != before:
             self.engine.sync()

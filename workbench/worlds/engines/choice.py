@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
 
 import numpy as np
@@ -13,37 +14,68 @@ from workbench.worlds.engines.draws import streams
 from workbench.worlds.engines.llama import supported
 from workbench.worlds.engines.transformers import TransformersEngine
 
-NAMES = ("auto", "transformers", "graph")
+NAMES = ("auto", "transformers", "graph", "vllm")
 
 ROWS, TOKENS = 64, 16
 """Of the measurement: 8 prompts of 32 tokens, 8 rows each."""
 
+LARGE = 500_000_000
+"""Parameters from which "auto" measures vLLM as well: its start takes about a minute, and below it is slower."""
 
-def pick(trained: PreTrainedModel, dtype: str, name: str = "auto"):
+
+def pick(trained: PreTrainedModel, dtype: str, name: str | Mapping[str, object] = "auto"):
     """(engine, why): a sampler over the trained weights or a copy of them in another dtype.
 
-    name: "transformers" runs any model; "graph" is for Llamas and made for a GPU; "auto" measures both on a GPU where
-    both can run, and is "transformers" elsewhere. why: one line for the description of a run.
+    name: "transformers" runs any model; "graph" is for Llamas and made for a GPU; "vllm" runs vLLM in this process, and
+    an address (http://...) asks a server that speaks OpenAI's protocol. "auto" measures what can run on a GPU, and is
+    "transformers" elsewhere. A mapping {"name": ..., **settings} gives an engine its settings. why: one line for the
+    description of a run.
     """
+    settings = {k: v for k, v in name.items() if k != "name"} if isinstance(name, Mapping) else {}
+    name = str(name.get("name", "auto")) if isinstance(name, Mapping) else name
+    if name.startswith(("http://", "https://")):
+        return _server(trained, name, settings), f"{name}: asked for"
     if name not in NAMES:
-        raise ValueError(f"no engine {name!r}; there are {', '.join(NAMES)}")
-    if name == "auto":
-        obstacle = supported(trained) if trained.device.type == "cuda" else "there is no GPU"
-        if not obstacle:
-            try:
-                return _faster(trained, dtype)
-            except ValueError as error:  # a shape that its kernels are not made for
-                obstacle = str(error)
-        return _plain(trained, dtype), f"transformers: {obstacle}"
-    return (_graph if name == "graph" else _plain)(trained, dtype), f"{name}: asked for"
+        raise ValueError(f"no engine {name!r}; there are {', '.join(NAMES)}, and the address of a server (http://...)")
+    if name != "auto":
+        return MAKERS[name](trained, dtype, **settings), f"{name}: asked for"
+    if settings:
+        raise ValueError(f"settings {', '.join(settings)} are for a named engine, not for auto")
+    candidates, obstacle = _candidates(trained)
+    if len(candidates) > 1:
+        try:
+            return _faster(trained, dtype, candidates)
+        except ValueError as error:  # a shape that its kernels are not made for
+            obstacle = str(error)
+    return MAKERS["transformers"](trained, dtype), f"transformers: {obstacle}"
 
 
-def _faster(trained: PreTrainedModel, dtype: str):
+def _candidates(trained: PreTrainedModel) -> tuple[list[str], str]:
+    """Engines worth a measurement, and why there are no others."""
+    if trained.device.type != "cuda":
+        return ["transformers"], "there is no GPU"
+    names, obstacle = ["transformers"], supported(trained)
+    if not obstacle:
+        names.append("graph")
+    if obstacle or trained.num_parameters() >= LARGE:
+        from workbench.worlds.engines.vllm import obstacle as missing
+
+        if why := missing():
+            obstacle = f"{obstacle}; {why}" if obstacle else ""
+        else:
+            names.append("vllm")
+    return names, obstacle
+
+
+def _faster(trained: PreTrainedModel, dtype: str, names: Sequence[str]):
     rates, made = {}, {}
-    for name, make in (("transformers", _plain), ("graph", _graph)):
-        made[name] = make(trained, dtype)
+    for name in names:
+        made[name] = MAKERS[name](trained, dtype)
         rates[name] = tokens_per_second(made[name], trained.config.vocab_size)
     best = max(rates, key=rates.__getitem__)
+    for name, engine in made.items():
+        if name != best and hasattr(engine, "close"):
+            engine.close()
     measured = ", ".join(f"{name} {rate:,.0f}" for name, rate in rates.items())
     return made[best], f"{best}: measured tokens/s at {ROWS} rows: {measured}"
 
@@ -59,18 +91,33 @@ def tokens_per_second(engine, vocabulary: int) -> float:
     return ROWS * TOKENS / taken
 
 
-def _graph(trained: PreTrainedModel, dtype: str):
+def _graph(trained: PreTrainedModel, dtype: str, **settings):
     from workbench.worlds.engines.graph import GraphEngine
 
-    return GraphEngine(trained, getattr(torch, dtype))
+    return GraphEngine(trained, getattr(torch, dtype), **settings)
 
 
-def _plain(trained: PreTrainedModel, dtype: str) -> TransformersEngine:
+def _plain(trained: PreTrainedModel, dtype: str, **settings) -> TransformersEngine:
     if dtype == "float32":
-        return TransformersEngine(trained)
+        return TransformersEngine(trained, **settings)
     twin = deepcopy(trained).eval().requires_grad_(False)
     for weight in twin.parameters():  # not twin.to(dtype): that would round the rotary frequencies too
         weight.data = weight.data.to(getattr(torch, dtype))
-    engine = TransformersEngine(twin, copy_of=trained)
+    engine = TransformersEngine(twin, copy_of=trained, **settings)
     engine.sync()
     return engine
+
+
+def _vllm(trained: PreTrainedModel, dtype: str, **settings):
+    from workbench.worlds.engines.vllm import VllmEngine
+
+    return VllmEngine(trained, dtype, **settings)
+
+
+def _server(trained: PreTrainedModel, url: str, settings: Mapping):
+    from workbench.worlds.engines.vllm_server import ServerEngine
+
+    return ServerEngine(url, trained, **settings)
+
+
+MAKERS = {"transformers": _plain, "graph": _graph, "vllm": _vllm}

