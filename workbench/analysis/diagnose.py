@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
+from workbench.store.questions import load
+
 if TYPE_CHECKING:
     from workbench.store import Store
 
@@ -214,6 +216,21 @@ def stale_ratios(rows: pa.Table) -> tuple[str, Mapping[str, object]] | None:
         return None
     what = f"{share:.0%} of the tokens have an importance ratio outside 0.8..1.25"
     return what, {"share": share, "worst_step": int(rows["step"][int(outside.argmax())].as_py())}
+
+
+@rule(
+    load()["sign_excess"].sql,
+    "whether rewards and advantages belong to the same rows, then a baseline of the prompt's own group (grpo, rloo), or "
+    "of its own past (v05): a baseline from elsewhere turns signs",
+)
+def sign_flips(rows: pa.Table) -> tuple[str, Mapping[str, object]] | None:
+    """Advantages with the wrong sign, twice as many and 5 % more than groups of this size would have by themselves."""
+    n, hard, explained = (column.sum() for column in _columns(rows, "rollouts", "hard", "explained"))
+    if n < 200 or hard < 2 * explained or hard < explained + 0.05 * n:
+        return None
+    what = f"{hard / n:.0%} of the advantages point the wrong way; the size of the groups explains {explained / n:.0%}"
+    estimators = sorted({str(e) for e in rows["estimator"].to_pylist()})
+    return what, {"rollouts": int(n), "wrong": int(hard), "explained": int(explained), "estimator": estimators}
 
 
 @rule(
