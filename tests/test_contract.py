@@ -462,8 +462,9 @@ def frontier(b: int) -> Frontier:
     offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
     noise = np.random.default_rng(b).random(int(offsets[-1])).astype(np.float32)
     index = np.arange(b)
+    top = np.log(np.random.default_rng(b).dirichlet(np.ones(12), b)).astype(np.float32)
     return Frontier(
-        prompt=index // 4,
+        prompt=index // 4 % 24,
         group=index // 4,
         branch=index,
         parent=np.full(b, -1),
@@ -473,26 +474,32 @@ def frontier(b: int) -> Frontier:
         entropy=Ragged(noise, offsets),
         tail=np.full(b, "x", dtype=object),
         capacity=16,
+        extra={"top_tokens": top.argsort(1)[:, ::-1].astype(np.int32), "top_logp": -np.sort(-top, axis=1)},
+        n_prompts=(b + 3) // 4,
     )
 
 
 @acting("branch")
-@pytest.mark.parametrize("b", [0, 1, 10])
+@pytest.mark.parametrize("b", [0, 1, 10_000])
 def test_branch_answers_every_frontier(slug: str, b: int) -> None:
     method = METHODS[slug]()
     fork = method.branch(method.init(pool_of(24)), frontier(b), rng())
-    assert fork.width.shape == fork.at.shape == fork.token.shape == (b,)
+    assert fork.width.shape == fork.at.shape == fork.token.shape[:1] == (b,)
     assert (fork.width >= 0).all()
+    assert all(len(column) == b for column in (*fork.why.values(), *fork.memory.values()))
 
 
 @acting("prune")
-@pytest.mark.parametrize("b", [0, 1, 10])
+@pytest.mark.parametrize("b", [0, 1, 10_000])
 def test_prune_answers_every_frontier(slug: str, b: int) -> None:
     method = METHODS[slug]()
     cut = method.prune(method.init(pool_of(24)), frontier(b), rng())
     assert cut.width.shape == cut.reason.shape == cut.propensity.shape == (b,)
     assert np.isin(cut.width, (0, 1)).all()
     assert ((cut.propensity > 0) & (cut.propensity <= 1)).all()
+    assert ((cut.reason == "") == (cut.width == 1)).all()
+    assert cut.finish is None or np.isin(cut.finish[cut.width == 0], ("pruned", "aborted", "stop", "carried")).all()
+    assert all(len(column) == b for column in cut.memory.values())
 
 
 # objective

@@ -7,6 +7,7 @@ import pytest
 
 from workbench.methods.arrol import Arrol
 from workbench.methods.branchgrpo import Branchgrpo
+from workbench.methods.echo import Echo
 from workbench.methods.ettrl import Ettrl
 from workbench.methods.grpo import Grpo
 from workbench.methods.latr import Latr
@@ -112,3 +113,36 @@ def test_states_fold_from_the_steps(task, method):
             assert np.array_equal(a, b)
     else:
         assert live == folded
+
+
+def test_echo_forks_one_rollout_of_a_prompt_into_its_likeliest_tokens(task):
+    method = Echo(
+        min_depth=1, entropy_high=0.5, entropy_low=0.0, branch_threshold=0.2, entropy_delta_threshold=-9,
+        prune_threshold=0.0, tail_threshold=0.0, delta_upper=9, labels="verifier", max_branches=3,
+    )  # fmt: skip
+    forked = 0
+    for _, step in steps_of(task, method):
+        r = step.rollouts
+        assert (np.bincount(r.prompt, minlength=12)[step.prompts] == 8).all()  # what was not forked is filled up
+        kids = np.flatnonzero(r.parent != "")
+        assert r.extra["forced"][kids].all()
+        for p in np.unique(r.prompt[kids]):
+            mine = kids[r.prompt[kids] == p]
+            assert len(set(r.parent[mine])) == len(set(r.fork_at[mine])) == 1
+            firsts = [int(r.tokens.row(k)[r.fork_at[k]]) for k in mine]
+            assert len(set(firsts)) == len(mine) <= 3
+            logp = [float(r.logp.row(k)[r.fork_at[k]]) for k in mine]
+            assert logp == sorted(logp, reverse=True)  # the likeliest first
+        forked += len(kids)
+        assert step.advantage.tokens is not None
+        assert "skipped" not in step.update
+    assert forked > 6
+
+
+def test_echo_cuts_where_confidence_is_low(task):
+    _, step = steps_of(task, Echo(prune_threshold=0.15, max_branches=2, labels="verifier"), steps=1)[0]
+    r = step.rollouts
+    cut = r.finish == "pruned"
+    assert 0 < cut.sum() < len(r)
+    assert set(r.extra["cut_reason"][cut]) <= {"low_confidence", "tail_decline", "entropy_spike"}
+    assert np.isnan(r.reward[cut]).all()

@@ -2,17 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
-from math import exp
-from typing import Any, Literal, NamedTuple
+from dataclasses import dataclass, replace
+from typing import ClassVar, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike
 
-from workbench.numerics.votes import majority_label
-from workbench.stages import Card
+from workbench.numerics.certainty import (
+    Look,
+    Track,
+    adaptive_clip,
+    branch_width,
+    certainty,
+    hybrid_advantage,
+    look,
+    plan_branch,
+    prune_scan,
+    token_stats,
+)
+from workbench.numerics.hints import LATER, hold_back, with_asks
+from workbench.numerics.votes import majority_label, voted
+from workbench.stages import Card, Checkpoint, Method, State
+from workbench.types import Advantage, Batch, Cut, Draft, Fork, Frontier, Loss, Plan, Ragged, Rollouts
 
-__all__ = ["majority_label"]
+__all__ = [
+    "adaptive_clip",
+    "branch_width",
+    "hybrid_advantage",
+    "majority_label",
+    "plan_branch",
+    "prune_scan",
+    "token_stats",
+]
 
 CARD = Card(
     slug="echo",
@@ -20,236 +40,183 @@ CARD = Card(
     arxiv="2602.02150",
     code="https://github.com/user683/ECHO",
     source="C*",
-    deviations=(),
+    deviations=(
+        "the gates are ours: at the released ones nothing forks (the mean of five of the logarithms is at most -ln 5, so "
+        "the confidence is at least 1.61 and never at most 1.2; ten tokens hold at most 2.30 nats, not 3.5), and under the "
+        "mean probability, at most 0.2, everything is cut at 0.4",
+        "rollouts are judged while they grow: what is cut ends there, unrewarded; the released code cuts finished texts",
+        "in the shaping and in the clip a token's confidence is the probability it was drawn with: rollouts keep no top K",
+        "the first token is drawn before anybody looks, so windows begin at the second",
+    ),
     watch="fork and prune marks along a rollout, reasons of pruning, vote ratio against true accuracy",
 )
 
-LOG_FLOOR = 1e-9
-"""Inside the released controller's logarithm of a probability."""
 
-FLOOR = 1e-8
-"""In the counts and the variance of the released whitening."""
+@dataclass(frozen=True)
+class Echo(Method):
+    """One fork a prompt, from its first rollout, into the likeliest tokens; failing branches stop; votes are the rewards.
 
+    Up to max_branches of a group wait for the fork; where it is narrower, plain rollouts fill the group. labels: vote
+    replaces the verifier's reward by agreement with the majority. cuts=False never stops a branch. Gates are those of
+    `plan_branch` and `prune_scan`, over the top_k likeliest tokens, set for confidence="mean_prob" of five. Stands behind
+    an estimator: Pipeline(Grpo(), Echo()).
+    """
 
-class TokenStats(NamedTuple):
-    """(T,) columns: entropy in nats and confidence of the top K, their windowed means, entropy's rise."""
+    min_depth: int = 4
+    entropy_high: float = 1.5
+    entropy_low: float = 0.5
+    branch_threshold: float = 0.19
+    entropy_delta_threshold: float = 0.2
+    width_alpha: float = 2.0
+    width_beta: float = 1.0
+    max_branches: int = 4
+    prune_threshold: float = 0.12
+    tail_decline_steps: int = 3
+    tail_threshold: float = 0.14
+    delta_rise_steps: int = 3
+    delta_upper: float = 0.5
+    entropy_window: int = 4
+    group_window: int = 4
+    tail_window: int = 8
+    top_k: int = 10
+    confidence_top_k: int = 5
+    confidence: Literal["mean_prob", "neg_mean_logprob"] = "mean_prob"
+    cuts: bool = True
+    labels: Literal["vote", "verifier"] = "vote"
+    alpha: float = 1.0
+    beta: float = 1.0
+    s_max: float | None = 2.0
+    mult_coeff: float = 0.1
+    add_coeff: float = 0.0
+    clip_window: int = 16
+    eps_min: float = 0.05
+    eps_max: float = 0.2
+    kappa: float = 4.0
 
-    entropy: np.ndarray
-    confidence: np.ndarray
-    group_conf: np.ndarray
-    tail_conf: np.ndarray
-    delta_entropy: np.ndarray
+    card = CARD
+    needs: ClassVar[frozenset[str]] = frozenset({"top_tokens", "token_entropy", "behaviour"})
 
+    def __post_init__(self) -> None:
+        if self.max_branches < 1 or self.top_k < self.max_branches:
+            raise ValueError(f"{self.max_branches} branches cannot begin with different ones of {self.top_k} tokens")
 
-def _trailing(x: np.ndarray, window: int) -> np.ndarray:
-    """Mean of the last `window` values up to each place."""
-    total = np.concatenate([[0.0], np.cumsum(x)])
-    start = np.maximum(np.arange(1, len(x) + 1) - window, 0)
-    return (total[1:] - total[start]) / np.maximum(np.arange(1, len(x) + 1) - start, 1)
+    @property
+    def checkpoint(self) -> Checkpoint:
+        """Every token, with the top_k likeliest next ones."""
+        return Checkpoint(every=1, top=self.top_k)
 
+    def amend(self, state: State, plan: Plan, draft: Draft, rng: np.random.Generator) -> Plan:
+        """Keep room for the forks of a group; once they are there, fill it with plain rollouts."""
+        rows = np.flatnonzero((plan.purpose == "train") & (plan.context == "") & (plan.n > 1))
+        plan = hold_back(plan, rows, np.minimum(self.max_branches, plan.n[rows] - 1))
+        done, r = draft.plan, draft.rollouts
+        if done is None or r is None or LATER not in done.why:
+            return plan
+        later = np.nan_to_num(done.why[LATER])
+        mine = (r.purpose == "train") & (r.context == "") & (r.ask >= 0)
+        have = np.bincount(r.prompt[mine], minlength=int(done.prompt.max(initial=-1)) + 1)
+        asks = np.flatnonzero(later > 0)
+        left = (done.n[asks] + later[asks] - have[done.prompt[asks]]).astype(np.int64)
+        short = left > 0
+        prompts = done.prompt[asks[short]].tolist()
+        return with_asks(plan, prompts, left[short].tolist(), [None] * len(prompts), [""] * len(prompts))
 
-def token_stats(
-    step_logprobs: Sequence[ArrayLike],
-    entropy_window: int = 4,
-    group_window: int = 4,
-    tail_window: int = 8,
-    confidence_top_k: int = 5,
-    conf_mode: Literal["mean_prob", "neg_mean_logprob"] = "mean_prob",
-) -> TokenStats:
-    """From the K returned log-probabilities of each of T steps, renormalised.
+    def _look(self, frontier: Frontier) -> Look | None:
+        """What the present tokens show; None where the world shows none."""
+        if "top_logp" not in frontier.extra or not len(frontier):
+            return None
+        b, width = len(frontier), max(self.entropy_window, self.group_window, self.tail_window)
+        blank = dict.fromkeys(Track._fields[:5], np.zeros(b)) | dict.fromkeys(Track._fields[5:], np.zeros((b, width)))
+        track = Track(**{n: np.asarray(frontier.memory.get(f"echo.{n}", x)) for n, x in blank.items()})
+        entropy, confidence = certainty(frontier.extra["top_logp"], self.confidence_top_k, self.confidence)
+        return look(track, entropy, confidence, self.entropy_window, self.group_window, self.tail_window)
 
-    mean_prob is the mean of the k largest probabilities (paper); neg_mean_logprob minus the mean of their logs, where
-    low means confident (released controller). Thresholds of the two are not interchangeable."""
-    if conf_mode not in ("mean_prob", "neg_mean_logprob"):
-        raise ValueError(f"conf_mode must be mean_prob or neg_mean_logprob, not {conf_mode!r}")
-    entropy, confidence = np.zeros(len(step_logprobs)), np.zeros(len(step_logprobs))
-    for t, row in enumerate(step_logprobs):
-        z = np.asarray(row, float)
-        p = np.exp(z - z.max())
-        p /= p.sum()
-        entropy[t] = -(p * np.log(np.maximum(p, 1e-300))).sum()
-        top = np.sort(p)[::-1][:confidence_top_k]
-        confidence[t] = top.mean() if conf_mode == "mean_prob" else -np.log(top + LOG_FLOOR).mean()
-    before = np.concatenate([entropy[:1], _trailing(entropy, entropy_window)[:-1]])
-    return TokenStats(
-        entropy, confidence, _trailing(confidence, group_window), _trailing(confidence, tail_window), entropy - before
-    )
+    def branch(self, state: State, frontier: Frontier, rng: np.random.Generator) -> Fork:
+        """Fork a prompt's first rollout where all three gates open for the first time, one branch per likely token."""
+        b = len(frontier)
+        width, token = np.ones(b, np.int64), np.full((b, self.max_branches), -1, np.int64)
+        here = np.full(b, -1)
+        seen = self._look(frontier)
+        if seen is None:
+            return Fork(width, here, token)
+        memory = _memory(seen.track)
+        new = (seen.track.count == 1) & (frontier.parent < 0)
+        base = np.where(new, 0.0, np.asarray(frontier.memory.get("echo.base", np.zeros(b))))
+        base[np.flatnonzero(new)[np.unique(frontier.prompt[new], return_index=True)[1]]] = 1.0
+        gates = (base > 0) & (frontier.parent < 0) & (frontier.round == 0) & (frontier.n_tokens >= self.min_depth)
+        gates &= (seen.entropy >= self.entropy_high) & (seen.group <= self.branch_threshold)
+        gates &= seen.rise >= self.entropy_delta_threshold
+        for k in np.flatnonzero(gates):
+            n = self._width(float(seen.entropy[k]), float(seen.group[k]))
+            base[k] = 0.0  # one scan, one fork
+            if n > 1:
+                width[k] = n + 1
+                token[k, :n] = frontier.extra["top_tokens"][k, :n]
+        why = {"entropy": seen.entropy, "confidence": seen.group, "rise": seen.rise}
+        return Fork(width, here, token, why, memory | {"echo.base": base})
 
+    def _width(self, entropy: float, confidence: float) -> int:
+        gates = (self.entropy_low, self.entropy_high, self.branch_threshold)
+        return branch_width(entropy, confidence, *gates, self.width_alpha, self.width_beta, 1, self.max_branches).width
 
-class Width(NamedTuple):
-    """raw width, and the number of branches it is rounded and held to."""
+    def prune(self, state: State, frontier: Frontier, rng: np.random.Generator) -> Cut:
+        """Stop a branch at the first token at which its confidence is too low, its tail declines or entropy keeps rising."""
+        b = len(frontier)
+        width, reason = np.ones(b, np.int64), np.full(b, "", dtype=object)
+        seen = self._look(frontier)
+        if seen is None:
+            return Cut(width, reason, np.ones(b))
+        t = seen.track
+        if self.cuts:
+            low = t.low < self.prune_threshold
+            tail = (t.declines >= self.tail_decline_steps) & (t.tail <= self.tail_threshold)
+            spike = (t.rises >= self.delta_rise_steps) & (seen.rise > self.delta_upper)
+            reason = np.select([low, tail, spike], ["low_confidence", "tail_decline", "entropy_spike"], "").astype(
+                object
+            )
+            width = (reason == "").astype(np.int64)
+        return Cut(width, reason, np.ones(b), _memory(t))
 
-    raw: float
-    width: int
+    def reward(self, state: State, rollouts: Rollouts) -> Rollouts:
+        """Agreement with the majority of the prompt."""
+        return rollouts if self.labels == "verifier" else rollouts.with_(reward=voted(rollouts))
 
+    def estimate(self, state: State, advantage: Advantage, draft: Draft, rng: np.random.Generator) -> Advantage:
+        """The advantages that stand before it, token by token, larger where the policy was in doubt."""
+        r = draft.rollouts
+        if r.entropy is None or r.logp is None:
+            raise ValueError(
+                "echo shapes by entropy and log-probability of the tokens, and these rollouts have none recorded"
+            )
+        lengths = r.entropy.lengths
+        inside = np.arange(int(lengths.max(initial=0))) < lengths[:, None]
+        shape, row = inside.shape, np.repeat(np.arange(len(r)), lengths)
+        entropy, confidence, value = np.zeros(shape), np.zeros(shape), np.zeros(shape)
+        entropy[inside], confidence[inside] = r.entropy.values, np.exp(r.logp.values)
+        value[inside] = advantage.value[row] if advantage.tokens is None else advantage.tokens.values
+        made = hybrid_advantage(
+            value, entropy, confidence, inside & advantage.keep[:, None], r.group.tolist(),
+            self.alpha, self.beta, self.s_max, self.mult_coeff, self.add_coeff,
+        )  # fmt: skip
+        return replace(advantage, tokens=Ragged(made.advantages[inside], r.entropy.offsets))
 
-def branch_width(
-    entropy: float,
-    group_conf: float,
-    entropy_low: float = 1.0,
-    entropy_high: float = 3.5,
-    branch_threshold: float = 1.2,
-    alpha: float = 2.0,
-    beta: float = 1.0,
-    min_branches: int = 1,
-    max_branches: int = 4,
-) -> Width:
-    """min + alpha (H - low) / (high - low) - beta (confidence - threshold) / |threshold|; halves round to the even."""
-    raw = (
-        min_branches
-        + alpha * (entropy - entropy_low) / (entropy_high - entropy_low)
-        - beta * (group_conf - branch_threshold) / abs(branch_threshold)
-    )
-    return Width(raw, int(np.clip(round(raw), min_branches, max_branches)))
+    def loss(self, state: State, batch: Batch) -> Loss:
+        """The clipped surrogate with one range per rollout, tighter where its tail was sure; `adaptive_clip` in torch."""
+        import torch
 
-
-class Branch(NamedTuple):
-    """Where and how wide; None for no fork."""
-
-    position: int | None
-    width: int | None
-
-
-DEFAULTS: Mapping[str, float] = {
-    "min_depth": 4,
-    "entropy_high": 3.5,
-    "entropy_low": 1.0,
-    "branch_threshold": 1.2,
-    "entropy_delta_threshold": 0.2,
-    "alpha": 2.0,
-    "beta": 1.0,
-    "min_branches": 1,
-    "max_branches": 4,
-    "prune_threshold": 0.4,
-    "tail_decline_steps": 3,
-    "tail_threshold": 1.0,
-    "delta_rise_steps": 3,
-    "delta_upper": 0.5,
-}
-"""The released controller's settings, under the names of `cfg`."""
-
-
-def plan_branch(entropy: ArrayLike, group_conf: ArrayLike, delta_entropy: ArrayLike, cfg: Mapping[str, Any]) -> Branch:
-    """The first position at or after min_depth that passes all three gates; (T,) columns. A width of 1 ends the scan."""
-    c = {**DEFAULTS, **cfg}
-    h, conf, rise = (np.asarray(x, float) for x in (entropy, group_conf, delta_entropy))
-    if not len(h):
-        return Branch(None, None)
-    gates = (h >= c["entropy_high"]) & (conf <= c["branch_threshold"]) & (rise >= c["entropy_delta_threshold"])
-    gates[: int(min(c["min_depth"], len(h) - 1))] = False
-    if not gates.any():
-        return Branch(None, None)
-    t = int(gates.argmax())
-    width = branch_width(
-        float(h[t]),
-        float(conf[t]),
-        c["entropy_low"],
-        c["entropy_high"],
-        c["branch_threshold"],
-        c["alpha"],
-        c["beta"],
-        int(c["min_branches"]),
-        int(c["max_branches"]),
-    ).width
-    return Branch(t, width) if width > 1 else Branch(None, None)
-
-
-class Prune(NamedTuple):
-    """Where and why a branch ends; None where it does not."""
-
-    position: int | None
-    reason: str | None
-
-
-def prune_scan(group_conf: ArrayLike, tail_conf: ArrayLike, delta_entropy: ArrayLike, cfg: Mapping[str, Any]) -> Prune:
-    """The first position where confidence is too low, its tail declines, or entropy keeps rising; (T,) columns."""
-    c = {**DEFAULTS, **cfg}
-    group, tail, rise = (np.asarray(x, float) for x in (group_conf, tail_conf, delta_entropy))
-    low = np.minimum.accumulate(group) < c["prune_threshold"] if len(group) else np.empty(0, bool)
-    declines = _run_lengths(np.concatenate([[False], tail[1:] < tail[:-1]])[: len(tail)])
-    rises = _run_lengths(rise > 0)
-    for t in range(len(group)):
-        if low[t]:
-            return Prune(t, "low_confidence")
-        if declines[t] >= c["tail_decline_steps"] and tail[t] <= c["tail_threshold"]:
-            return Prune(t, "tail_decline")
-        if rises[t] >= c["delta_rise_steps"] and rise[t] > c["delta_upper"]:
-            return Prune(t, "entropy_spike")
-    return Prune(None, None)
-
-
-def _run_lengths(flag: np.ndarray) -> np.ndarray:
-    """(T,) how many times in a row the flag has held up to each place."""
-    count = np.cumsum(flag)
-    return count - np.maximum.accumulate(np.where(flag, 0, count)) if len(flag) else count
-
-
-class Hybrid(NamedTuple):
-    """score, advantages (B, T); 0 outside the mask."""
-
-    score: np.ndarray
-    advantages: np.ndarray
-
-
-def _whiten(x: np.ndarray, valid: np.ndarray) -> np.ndarray:
-    """Over all valid entries: mean by (n + 1e-8), variance with one degree of freedom less, / sqrt(var + 1e-8)."""
-    n = int(valid.sum())
-    if n < 2:
-        return np.zeros(x.shape)
-    mean = x[valid].sum() / (n + FLOOR)
-    var = ((x[valid] - mean) ** 2).sum() / (n + FLOOR) * (n / (n - 1))
-    return np.where(valid, (x - mean) / np.sqrt(var + FLOOR), 0.0)
+        mask, zero = batch.mask.bool(), torch.zeros_like(batch.logp)
+        log_ratio = torch.where(mask, batch.logp - batch.proximal, zero).clamp(-20, 20)
+        ratio, a = log_ratio.exp(), torch.where(mask, batch.advantage, zero)
+        from_end = mask.flip(1).cumsum(1).flip(1)
+        tail = mask & (from_end <= self.clip_window)
+        sure = torch.where(tail, batch.behaviour, zero).exp().mul(tail).sum(1) / tail.sum(1).clamp(min=1)
+        sure = torch.where(tail.any(1), sure, torch.ones_like(sure))
+        eps = (self.eps_min + (self.eps_max - self.eps_min) * torch.sigmoid(self.kappa * (1 - sure)))[:, None].detach()
+        term = -torch.minimum(ratio * a, torch.minimum(torch.maximum(ratio, 1 - eps), 1 + eps) * a)
+        low, high = (ratio < 1 - eps) & (a < 0), (ratio > 1 + eps) & (a > 0)
+        stats = {"clip_low": low.to(term.dtype), "clip_high": high.to(term.dtype), "eps": eps.expand_as(term)}
+        return Loss(term, stats={"ratio": ratio.detach(), **stats})
 
 
-def hybrid_advantage(
-    advantages: ArrayLike,
-    entropies: ArrayLike,
-    confidences: ArrayLike,
-    mask: ArrayLike,
-    group_ids: Sequence[Hashable],
-    alpha: float = 1.0,
-    beta: float = 1.0,
-    s_max: float | None = 2.0,
-    mult_coeff: float = 0.1,
-    add_coeff: float = 0.0,
-) -> Hybrid:
-    """A (1 + mult S) + add (S - mean of S in the group), S = alpha whiten(H) + beta whiten(1 - C) held to +-s_max.
-
-    All (B, T) but group_ids (B,)."""
-    a, h = np.asarray(advantages, float), np.asarray(entropies, float)
-    valid = np.asarray(mask, float) > 0
-    doubt = 1 - np.clip(np.asarray(confidences, float), 0, 1)
-    score = alpha * _whiten(h, valid) + beta * _whiten(doubt, valid)
-    if s_max is not None:
-        score = np.clip(score, -s_max, s_max)
-    score = np.where(valid, score, 0.0)
-    shaped = a * (1 + mult_coeff * score)
-    if add_coeff:
-        group = np.unique(np.asarray(group_ids), return_inverse=True)[1]
-        total = np.bincount(group, score.sum(1))
-        count = np.bincount(group, valid.sum(1))
-        shaped = shaped + add_coeff * (score - (total / np.maximum(count, 1))[group][:, None])
-    return Hybrid(score, np.where(valid, shaped, 0.0))
-
-
-class Clip(NamedTuple):
-    """tail_confidence, clip_epsilon (B,)."""
-
-    tail_confidence: np.ndarray
-    clip_epsilon: np.ndarray
-
-
-def adaptive_clip(
-    confidences: ArrayLike,
-    mask: ArrayLike,
-    tail_window: int = 16,
-    eps_min: float = 0.05,
-    eps_max: float = 0.2,
-    kappa: float = 4.0,
-) -> Clip:
-    """One clip range per sequence: eps_min + (eps_max - eps_min) sigmoid(kappa (1 - tail confidence)); (B, T) inputs.
-
-    The tail is the last tail_window real tokens; a row without any counts as fully confident."""
-    conf, valid = np.asarray(confidences, float), np.asarray(mask, float) > 0
-    tail = np.array([c[v][-tail_window:].mean() if v.any() else 1.0 for c, v in zip(conf, valid, strict=True)])
-    return Clip(tail, np.array([eps_min + (eps_max - eps_min) / (1 + exp(-kappa * (1 - t))) for t in tail]))
+def _memory(track: Track) -> dict[str, np.ndarray]:
+    return {f"echo.{name}": column for name, column in track._asdict().items()}

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 from workbench.numerics.estimators import group_advantages
 from workbench.numerics.hints import LATER, hold_back, with_asks
 from workbench.numerics.picks import largest
-from workbench.numerics.votes import majority_label
+from workbench.numerics.votes import majority_label, voted
 from workbench.stages import Card, Method, State
 from workbench.types import Advantage, Draft, Node, Plan, Rollouts
 
@@ -147,15 +147,7 @@ class Ettrl(Method):
 
     def reward(self, state: State, rollouts: Rollouts) -> Rollouts:
         """1 for agreeing with the majority of the prompt, null where nobody answered."""
-        if self.labels == "verifier":
-            return rollouts
-        reward = rollouts.reward.copy()
-        train = (rollouts.purpose == "train") & (rollouts.context == "") & (rollouts.failure == "")
-        for p in np.unique(rollouts.prompt[train]):
-            mine = np.flatnonzero(train & (rollouts.prompt == p))
-            vote = majority_label([None if a is None else str(a) for a in rollouts.answer[mine]])
-            reward[mine] = np.nan if vote.label is None else vote.rewards
-        return rollouts.with_(reward=reward)
+        return rollouts if self.labels == "verifier" else rollouts.with_(reward=voted(rollouts))
 
     def estimate(self, state: State, advantage: Advantage, draft: Draft, rng: np.random.Generator) -> Advantage:
         """Reshape the advantages that stand before it, group by group."""

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from workbench.types import Draft, Node, Plan, Pool, Text
+from workbench.types import Draft, Node, Plan, Pool, Resume, Text
 
 LATER = "hinted_later"
 """Column of `why`: rollouts of the ask that wait for the hinted pass."""
@@ -63,7 +63,7 @@ def with_asks(
     plan: Plan,
     prompts: Sequence[int],
     n: Sequence[int],
-    starts: Sequence[Text | Node],
+    starts: Sequence[Text | Node | Resume | None],
     contexts: Sequence[str],
     why: Mapping[str, Sequence[float]] | None = None,
 ) -> Plan:
