@@ -18,7 +18,7 @@ from workbench.methods.duet import (
 )
 from workbench.methods.grpo import Grpo
 from workbench.pipeline import Pipeline, run
-from workbench.types import Advantage, Budget, Plan
+from workbench.types import Advantage, Budget, Frontier, Plan, Ragged
 from workbench.worlds.sim import SimWorld
 
 sizes = st.lists(st.integers(1, 9), min_size=1, max_size=6)
@@ -103,3 +103,87 @@ def test_thirty_steps_of_a_simulation() -> None:
     shown = method.reveal(steps[-1][0]["duet"])
     assert shown["spread"].min() >= 0.25
     assert len(np.unique(np.concatenate([done.plan.n for _, done in steps]))) > 3
+
+
+# stop and abort
+
+
+SHORT = {
+    "every": 2,
+    "min_tokens": 2,
+    "hysteresis": 4,
+    "grace": 1,
+    "length": 10.0,
+}  # k1 = 3, k2 = 7 before lengths are known
+
+
+def looked(method: Duet, tails: list[str], margin: float, seed: int = 0) -> list[tuple[int, str, str, float]]:
+    """One rollout that writes the texts, two tokens each: (width, finish, reason, propensity) at every look."""
+    memory, out, one = {}, [], np.zeros(1, np.int64)
+    state, rng = method.init(world_pool(4)), np.random.default_rng(seed)
+    for k, tail in enumerate(tails, 1):
+        empty = Ragged(np.zeros(0, np.float32), np.zeros(2, np.int64))
+        top = np.log([[0.5 + margin / 2, 0.5 - margin / 2]])
+        frontier = Frontier(
+            one,
+            one,
+            one,
+            one - 1,
+            one + 2 * k,
+            empty,
+            empty,
+            empty,
+            np.array([tail], object),
+            9,
+            {"top_logp": top},
+            memory,
+        )
+        cut = method.prune(state, frontier, rng)
+        memory = cut.memory
+        out.append((int(cut.width[0]), str(cut.finish[0]), str(cut.reason[0]), float(cut.propensity[0])))
+    return out
+
+
+def world_pool(n: int):
+    return SimWorld(n_prompts=n, n_eval=1).pool
+
+
+def test_a_rollout_with_its_answer_ends_once_it_was_certain_for_long_enough() -> None:
+    method = Duet(markers=("ANSWER",), eps_len=0.0, **SHORT)
+    made = looked(method, ["so ANS", "WER 4", " and", " on", " and"], margin=0.98)  # the marker lies across two looks
+    assert made[:2] == [(1, "", "", 1.0)] * 2
+    assert made[2] == (0, "stop", "certain", 1.0)  # from 4 tokens on: two looks of two tokens
+    assert (
+        looked(method, ["ANSWER 4"] * 5, margin=0.5) == [(1, "", "", 1.0)] * 5
+    )  # the threshold of a lone prompt is 0.745
+    spared = Duet(markers=("ANSWER",), eps_len=1.0, **SHORT)
+    assert looked(spared, ["ANSWER 4"] * 5, margin=0.98) == [(1, "", "", 1.0)] * 5
+
+
+def test_a_rollout_without_its_answer_is_given_up_late_but_for_a_few() -> None:
+    method = Duet(markers=("ANSWER",), eps_abort=0.5, **SHORT)
+    lost = looked(method, ["so"] * 4, margin=0.9, seed=0)
+    assert lost == [(1, "", "", 1.0)] * 3 + [(0, "aborted", "no_answer", 0.5)]  # 8 = k2 + grace
+    kept = looked(method, ["so"] * 9, margin=0.9, seed=3)
+    assert kept == [(1, "", "", 1.0)] * 3 + [(1, "", "", 0.5)] + [(1, "", "", 1.0)] * 5  # judged once
+
+
+def test_what_was_given_up_is_in_the_mean_and_out_of_the_loss_and_who_was_spared_counts_for_all() -> None:
+    rows = rollouts_of([[0.0, 0.0, 1.0, 1.0]])
+    rows = rows.with_(
+        finish=np.array(["aborted", "stop", "stop", "stop"], object),
+        extra={"propensity": np.array([0.05, 0.05, 1.0, 1.0])},
+    )
+    draft = draft_of(rows)
+    start = Advantage.start(rows)
+    before = type(start)(np.array([-1.0, -1.0, 1.0, 1.0]), *list(vars(start).values())[1:])
+    made = Duet(markers=("x",)).estimate((), before, draft, None)
+    assert made.value.tolist() == [0, -20, 1, 1]
+    assert made.keep.tolist() == [False, True, True, True]
+    assert made.reason[0] == "no_answer"
+
+
+def test_without_markers_there_is_nothing_to_stop() -> None:
+    assert "prune" not in Duet().verbs
+    assert Duet().needs == frozenset()
+    assert Duet(markers=("x",)).needs == {"top_tokens"}

@@ -12,8 +12,8 @@ from numpy.typing import ArrayLike
 
 from workbench.numerics import beta as beta_law
 from workbench.numerics.beliefs import set_rows
-from workbench.stages import Card, Method
-from workbench.types import Advantage, Draft, Plan, Pool, Step
+from workbench.stages import Card, Checkpoint, Method, given
+from workbench.types import Advantage, Cut, Draft, Frontier, Plan, Pool, Step
 
 CARD = Card(
     slug="duet",
@@ -27,8 +27,9 @@ CARD = Card(
         "prompts without a spread of their own share the mean spread of those that have one, at least sigma_min: the "
         "ridge on prompt log-probabilities needs weights that were not released (surrogate is the pure function)",
         "where log-probabilities were not recorded, a token counts as one nat",
-        "no stop and abort during generation: the engines have no checkpoints (stop_threshold, checkpoints and "
-        "abort_decision are the pure functions)",
+        "stop and abort act only where a domain has answer markers (`markers`); rollouts are looked at every `every` tokens, "
+        "so hysteresis counts looks, and the two checkpoints move with every step",
+        "thresholds are ranked among the prompts that are still growing when a rollout is first looked at",
         "the propensity is no chance of being sampled, it evens out small groups; both in the code and here",
     ),
     watch="group sizes over time, planned against used tokens, the largest importance weight, spread against reward variance",
@@ -265,7 +266,9 @@ class Duet(Method):
     """Rollouts by spread over the root of length, under `budget` of the step's tokens, and reweighted advantages.
 
     k_warmup: observed groups from which on a prompt's own spread counts. length: tokens of an answer before any was
-    seen. workers: the number that has to divide the rollouts. Stands behind the estimator: Pipeline(Grpo(), Duet())."""
+    seen. workers: the number that has to divide the rollouts. markers: texts that announce an answer; once one was
+    written a rollout ends where the next token is certain, and without one it is given up `grace` tokens behind the
+    80th percentile of lengths; () for domains without. Stands behind the estimator: Pipeline(Grpo(), Duet())."""
 
     budget: float = 0.5
     n_min: int = 1
@@ -277,8 +280,29 @@ class Duet(Method):
     window: int = 1024
     length: float = 3072.0
     workers: int = 1
+    markers: tuple[str, ...] = ()
+    every: int = 8
+    hysteresis: int = 5
+    grace: int = 150
+    min_tokens: int = 200
+    min_k1: int = 32
+    min_gap: int = 50
+    floor: float = 0.5
+    ceiling: float = 0.99
+    eps_abort: float = 0.05
+    eps_len: float = 0.05
 
     card = CARD
+
+    @property
+    def needs(self) -> frozenset[str]:  # type: ignore[override]
+        """The likeliest next tokens, where rollouts may be stopped."""
+        return frozenset({"top_tokens"}) if self.markers else frozenset()
+
+    @property
+    def checkpoint(self) -> Checkpoint:
+        """Every `every` tokens, with the two likeliest next ones."""
+        return Checkpoint(every=self.every, top=2)
 
     def __post_init__(self) -> None:
         if not 0 < self.budget <= 1:
@@ -349,15 +373,65 @@ class Duet(Method):
         why = {"spread": s, "length": length, "p_pre": made.p_pre, "price": np.full(len(n), made.lambda_)}
         return Plan(fresh, n, why=why)
 
+    @given("markers")
+    def prune(self, state: Memory, frontier: Frontier, rng: np.random.Generator) -> Cut:
+        """End what has its answer and is certain; give up, but for a chance of eps_abort, what is late without one."""
+        b, n = len(frontier), frontier.n_tokens
+        u, v = rng.random(b), rng.random(b)
+        seen, sure, free, limit = (_scratch(frontier, name) for name in ("seen", "sure", "free", "limit"))
+        text = np.array(
+            [f"{a}{t}"[-LOOK_BACK:] for a, t in zip(_scratch(frontier, "text", ""), frontier.tail, strict=True)], object
+        )
+        k = checkpoints(state.window, min_k1=self.min_k1, min_gap=self.min_gap)
+        k1, k2 = k or (0.3 * self.length, 0.7 * self.length)
+        found = np.array([any(m in t for m in self.markers) for t in text], bool)
+        seen = np.where((n >= max(k1, self.min_tokens)) & found, 1.0, seen)
+        limit = np.where(limit > 0, limit, self._limits(state, frontier.prompt))
+        p = np.exp(np.asarray(frontier.extra.get("top_logp", np.zeros((b, 2))), float))
+        sure = np.where((seen > 0) & (p[:, 0] - p[:, 1] > limit), sure + self.every, 0.0)
+        certain = (sure >= self.hysteresis) & (free == 0)
+        stop = certain & (v >= self.eps_len)
+        what = abort_decision(n, seen > 0, u, int(k2), self.grace, self.eps_abort, self.min_tokens)
+        late = np.isin(what, ("abort", "eps_kept")) & (free == 0)
+        lost = late & (what == "abort")
+        reason = np.select([stop, lost], ["certain", "no_answer"], "").astype(object)
+        memory = {"seen": seen, "sure": sure, "free": np.where(certain | late, 1.0, free), "limit": limit, "text": text}
+        return Cut(
+            (~(stop | lost)).astype(np.int64),
+            reason,
+            np.where(late, self.eps_abort, 1.0),
+            {f"duet.{name}": column for name, column in memory.items()},
+            np.select([stop, lost], ["stop", "aborted"], "").astype(object),
+        )
+
+    def _limits(self, state: Memory, prompt: np.ndarray) -> np.ndarray:
+        """(B,) the stop threshold of each branch's prompt."""
+        rows, of = np.unique(prompt, return_inverse=True)
+        s, length = (column[rows] for column in self._estimates(state))
+        return stop_threshold(s, length, self.floor, self.ceiling)[of]
+
     def estimate(self, state: Memory, advantage: Advantage, draft: Draft, rng: np.random.Generator) -> Advantage:
-        """Advantages over the propensity of their ask, where this method made the plan."""
+        """Advantages over the propensity of their ask, where this method made the plan; what was given up has none."""
         p = np.ones(len(draft.rollouts))
         asked = draft.rollouts.ask >= 0
         if draft.plan is not None and "p_pre" in draft.plan.why:
             p[asked] = np.nan_to_num(draft.plan.why["p_pre"][draft.rollouts.ask[asked]], nan=1.0)
-        nobody = np.zeros(len(p), bool)
-        weight = snips_weight(p, nobody, nobody, self.eps_pre).weight
-        return replace(advantage, value=advantage.value * weight)
+        lost = draft.rollouts.finish == "aborted"
+        went_on = np.asarray(draft.rollouts.extra.get("propensity", np.ones(len(p))), float)
+        spared = np.isclose(went_on, self.eps_abort) & ~lost if self.markers else np.zeros(len(p), bool)
+        weight, mask = snips_weight(p, spared, lost, self.eps_pre, self.eps_abort)
+        advantage = replace(advantage, value=advantage.value * weight * mask)
+        return advantage.drop(lost, "no_answer") if self.markers else advantage
+
+
+LOOK_BACK = 1024
+"""Characters in which an answer's marker is looked for: 256 tokens, about."""
+
+
+def _scratch(frontier: Frontier, name: str, blank: float | str = 0.0) -> np.ndarray:
+    return np.asarray(
+        frontier.memory.get(f"duet.{name}", np.full(len(frontier), blank, dtype=object if blank == "" else float))
+    )
 
 
 def _spreads(g: np.ndarray, prompt: np.ndarray, n: int) -> np.ndarray:
