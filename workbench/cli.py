@@ -1,4 +1,4 @@
-"""The command line: workbench demo | run | dashboard | store | replay | compare | sweep | diagnose | doctor | methods | make-tiny | bench."""
+"""The command line: workbench demo | run | dashboard | store | replay | compare | sweep | diagnose | doctor | methods | make-tiny | make-sample | bench."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from workbench import compare_cli, replay_cli, store_cli
 
@@ -75,6 +76,9 @@ def build_parser() -> argparse.ArgumentParser:
 
     dashboard = commands.add_parser("dashboard", help="watch the runs of a store")
     dashboard.add_argument("store", nargs="?", default="store")
+    dashboard.add_argument(
+        "--sample", action="store_true", help="small recorded runs that come with the tree; no model"
+    )
     dashboard.add_argument("--run", help="the run to show first (default: the newest)")
     dashboard.add_argument("--port", type=int, default=5006)
     dashboard.add_argument("--no-browser", action="store_true")
@@ -103,8 +107,14 @@ def build_parser() -> argparse.ArgumentParser:
     tiny.add_argument("--seed", type=int, default=0)
     tiny.set_defaults(command=_make_tiny)
 
+    sample = commands.add_parser("make-sample", help="record the sample store again: four small runs of the tiny model")
+    sample.add_argument("folder", type=Path)
+    sample.set_defaults(command=_make_sample)
+
     bench = commands.add_parser("bench", help="measure speed and learning; figures are appended as JSON lines")
-    bench.add_argument("name", help="demo, import, start, store, lake, peers, engine, loop, methods, replay, study or all")
+    bench.add_argument(
+        "name", help="demo, import, start, store, lake, peers, engine, loop, methods, replay, study or all"
+    )
     bench.add_argument("--case", help="only this case, for example tiny")
     bench.add_argument("--out", type=Path, default=Path("tests/benchmarks/results"))
     bench.set_defaults(command=_bench)
@@ -148,13 +158,22 @@ def _run(args: argparse.Namespace) -> int:
 
 
 def _dashboard(args: argparse.Namespace) -> int:
+    if args.sample:
+        from workbench.store.sample import copy_sample
+
+        with TemporaryDirectory(prefix="workbench-sample-") as copy:
+            return _show(str(copy_sample(copy)), args)
+    return _show(args.store, args)
+
+
+def _show(store: str, args: argparse.Namespace) -> int:
     from workbench.store.place import is_there
     from workbench.views import serve
 
-    if not is_there(args.store):
-        raise FileNotFoundError(f"there is no store in {args.store!r}; `workbench demo` makes one")
-    server, url = serve(args.store, args.run, port=args.port, open=not args.no_browser, threaded=False)
-    print(f"dashboard of {args.store}: {url}   (Ctrl-C ends it; runs go on)", flush=True)
+    if not is_there(store):
+        raise FileNotFoundError(f"there is no store in {store!r}; `workbench demo` makes one")
+    server, url = serve(store, args.run, port=args.port, open=not args.no_browser, threaded=False)
+    print(f"dashboard of {store}: {url}   (Ctrl-C ends it; runs go on)", flush=True)
     server.io_loop.start()
     return 0
 
@@ -192,6 +211,13 @@ def _make_tiny(args: argparse.Namespace) -> int:
     from workbench.make_tiny import make
 
     make(args.folder, seed=args.seed)
+    return 0
+
+
+def _make_sample(args: argparse.Namespace) -> int:
+    from workbench.make_sample import make
+
+    print(f"made {make(args.folder, tell=print)}; `workbench dashboard {args.folder}` shows it")
     return 0
 
 

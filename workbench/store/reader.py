@@ -83,6 +83,13 @@ class Store:
         files.check_version(folder)
         return cls(folder, live=live, threads=threads)
 
+    @classmethod
+    def sample(cls) -> Store:
+        """The sample store that comes with the tree: four small runs of the tiny model. Raises StoreError in a wheel."""
+        from workbench.store.sample import sample_folder
+
+        return cls.open(sample_folder(), live=False)
+
     def refresh(self) -> bool:
         """Take in what was committed since; True where something new came. A few milliseconds."""
         with self._lock:

@@ -1,0 +1,27 @@
+"""The sample store that comes with the tree: small runs of the tiny model, read where they lie, written to in a copy."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import workbench
+from workbench.store.errors import StoreError
+
+SAMPLE = Path(workbench.__file__).parent.parent / "store" / "sample"
+"""Where it lies in the tree; `workbench.make_sample` makes it."""
+
+
+def sample_folder() -> Path:
+    """The folder of the sample store. StoreError, with the way out, where the tree is not there (an installed wheel)."""
+    if not (SAMPLE / "CURRENT").exists():
+        raise StoreError(
+            "the sample store comes with the source tree and is not here; `workbench make-sample FOLDER` records one in "
+            "a minute or two, and `workbench dashboard FOLDER` shows it"
+        )
+    return SAMPLE
+
+
+def copy_sample(folder: str | Path) -> Path:
+    """Copy the sample store into a folder, where it may be written to; returns the folder."""
+    return shutil.copytree(sample_folder(), Path(folder), dirs_exist_ok=True)
