@@ -24,6 +24,12 @@ HOSTILE = (
 )
 
 
+@pytest.fixture
+def hostile():
+    """Texts that try to become markup, to hide, or to be very long."""
+    return HOSTILE
+
+
 class Recording:
     """A run that is being recorded; `go(n)` makes n steps and waits until they are on disk."""
 

@@ -8,6 +8,7 @@ from workbench.numerics.forks import nodes_of
 from workbench.pipeline import fates
 from workbench.store import Writer
 from workbench.types import Advantage, Plan, Pool, Ragged, Rollouts, Step
+from workbench.views.data import RunData, Source
 
 WORDS = [
     " the",
@@ -129,3 +130,12 @@ def record(
             step = step_of(change(rollouts) if change else rollouts, number)
             writer.append(step, nodes=nodes_of(step.rollouts))
     return "grown"
+
+
+def read(store, run: str = "grown") -> RunData:
+    """The run as the pages see it, of a source of its own."""
+    source = Source(str(store))
+    source.refresh(0)
+    data = source.run(run)
+    data.refresh()
+    return data

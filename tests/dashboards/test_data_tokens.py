@@ -5,9 +5,8 @@ import math
 
 import numpy as np
 import pytest
-from conftest import HOSTILE
 from grown import hand, record
-from test_data_tree import read as opened
+from grown import read as opened
 
 from workbench.types import Ragged
 from workbench.views.data_groups import groups_of
@@ -129,9 +128,9 @@ def test_long_rollouts_are_cut_and_say_so(tmp_path):
     assert whole["rest"] == "20,000 of 60,000 tokens; the rest is in the store"
 
 
-def test_hostile_pieces_and_texts_reach_the_browser_visible(tmp_path):
-    pieces = [(HOSTILE[i % 8] or "?")[:300].encode().decode("latin-1") for i in range(16)]
-    record(tmp_path, made=hand, pieces=pieces, change=lambda r: r.with_(text=np.array(HOSTILE[:4], object)))
+def test_hostile_pieces_and_texts_reach_the_browser_visible(tmp_path, hostile):
+    pieces = [(hostile[i % 8] or "?")[:300].encode().decode("latin-1") for i in range(16)]
+    record(tmp_path, made=hand, pieces=pieces, change=lambda r: r.with_(text=np.array(hostile[:4], object)))
     data = opened(tmp_path)
     for group in groups_of(data, 1):
         for row in siblings(data, group):

@@ -2,23 +2,14 @@
 
 import numpy as np
 import pytest
-from grown import hand, record
+from grown import hand, read, record
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from workbench.views.data import Source
 from workbench.views.data_groups import groups_of, place_of
 from workbench.views.data_tree import Cost, Grown, rooted, tree
 from workbench.views.state import Selection
 from workbench.views.tree import columns, cost_card
-
-
-def read(store, run="grown"):
-    source = Source(str(store))
-    source.refresh(0)
-    data = source.run(run)
-    data.refresh()
-    return data
 
 
 @pytest.fixture(scope="module")
