@@ -1,7 +1,8 @@
 """An experiment as data, and one experiment being run.
 
 `Experiment` is frozen, prints as code, goes to and from TOML and is kept whole in the store's runs table.
-`Run` holds what changes: world, writer, states; each `step()` makes, evaluates and records one training step.
+`Run` holds what changes: world, writer, states; each `step()` makes, evaluates and records one training step, and
+`ready()` before it does what was asked of the run meanwhile, from here or through the store.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from workbench.numerics.forks import nodes_of
-from workbench.pipeline import Pipeline, States, advance
+from workbench.obeying import Helm
+from workbench.pipeline import NO_WISH, Pipeline, States, advance, rehearse
 from workbench.types import Budget, Event, Rollouts, Step
 
 if TYPE_CHECKING:
@@ -72,7 +74,9 @@ class Experiment:
         if self.steps < 1:
             raise ValueError(f"an experiment needs at least one step, got steps={self.steps}")
         if self.eval_samples < 0:
-            raise ValueError(f"eval_samples counts rollouts of a prompt, got {self.eval_samples}; 0 is the world's default")
+            raise ValueError(
+                f"eval_samples counts rollouts of a prompt, got {self.eval_samples}; 0 is the world's default"
+            )
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Experiment:
@@ -95,7 +99,9 @@ class Experiment:
 
     @classmethod
     def recorded(cls, store_url: str, run: str) -> Experiment:
-        """The experiment that a run was started with, with the pipeline it was last swapped to."""
+        """The experiment that a run was started with, with the pipeline it was last swapped to.
+
+        Resumed, it has the budget and the other settings again that commands had left; see `obeying`."""
         from workbench.store import Store
 
         with Store.open(store_url) as store:
@@ -167,7 +173,7 @@ class Experiment:
     def run(self) -> Iterator[Step]:
         """Run in the foreground, recorded, as an iterator of finished steps."""
         with Run(self) as run:
-            while not run.done:
+            while not run.done and run.ready():
                 yield run.step()
 
     def _repr_html_(self) -> str:
@@ -218,7 +224,10 @@ def _to_disk(folder: Path) -> None:
 
 
 class Run:
-    """One experiment being run, one step at a time, everything recorded. A context manager."""
+    """One experiment being run, one step at a time, everything recorded. A context manager.
+
+    budget, pipeline, available (N,) bool and wishes are those of the next step; commands change them. helm: who takes
+    the commands, where it was made before the run."""
 
     def __init__(
         self,
@@ -227,6 +236,7 @@ class Run:
         world: Any = None,
         resume: str | None = None,
         tell: Callable[[str], None] = lambda text: None,
+        helm: Helm | None = None,
     ) -> None:
         from workbench.store import Store, Writer
 
@@ -235,7 +245,11 @@ class Run:
         tell("preparing the model and the tasks")
         self.world = experiment.build_world() if world is None else world
         self.pipeline.check(self.world)
+        self.budget = experiment.budget
         self.available = np.ones(len(self.world.pool), bool)
+        self.wishes = NO_WISH
+        self.helm = Helm() if helm is None else helm
+        self._warmth = getattr(self.world, "temperature", None)
         self.states: States = self.pipeline.init(self.world.pool)
         self.n_steps = 0
         self.target = experiment.steps
@@ -261,6 +275,7 @@ class Run:
             pieces=getattr(self.world, "pieces", dict)() if experiment.tokens != "none" else None,
         )
         self.run: str = self.writer.run
+        self.helm.open(experiment.store, self.run)
         self._begun = self._closed = False
 
     def _continue(self, store: Store, run: str) -> None:
@@ -280,6 +295,7 @@ class Run:
                     f"{found[-1]} was made for {len(kept)} prompts; these tasks give {len(self.available)}"
                 )
             self.available = kept
+        self.helm.rebuild(self, store, run, at)
         self.states = self.pipeline.fold(
             pool, (s for s in store.steps(run, pool, needs=self.pipeline.needs) if s.step <= at)
         )
@@ -301,8 +317,14 @@ class Run:
     def evaluate(self) -> tuple[Rollouts, float]:
         """Score the fixed evaluation set under the current policy; returns the rollouts and the seconds."""
         began = time.perf_counter()
+        if self._warmth is not None:  # a temperature set since must not move the measure of learning
+            warmth, self.world.temperature = self.world.temperature, self._warmth
         rollouts = self.world.evaluate(self.n_steps)
-        if "set" in (extra := self.world.evaluation.extra):  # a set's name is the context of its rollouts; "" is the first
+        if self._warmth is not None:
+            self.world.temperature = warmth
+        if "set" in (
+            extra := self.world.evaluation.extra
+        ):  # a set's name is the context of its rollouts; "" is the first
             rollouts = rollouts.with_(context=extra["set"][rollouts.prompt])
         self.evaluations = [*self.evaluations[:1], (self.n_steps, rollouts)]  # the first and the newest
         return rollouts, time.perf_counter() - began
@@ -321,13 +343,26 @@ class Run:
             if not self.n_steps:
                 self.writer.evaluation(0, rollouts)
 
+    def ready(self, stop: Callable[[], bool] = lambda: False, told: Callable[[], None] = lambda: None) -> bool:
+        """Before a step: do what was asked of the run, and wait while it is paused, calling told. False where it shall
+        end: stop() says so, or somebody asked for it."""
+        self.begin()
+        return self.helm.ready(self, stop, told)
+
     def step(self) -> Step:
         """Make, evaluate where due, and record one training step."""
         self.begin()
         e = self.experiment
         number = self.n_steps + 1
         self.states, done = advance(
-            self.pipeline, self.states, self.world, e.budget, step=number, seed=e.seed, available=self.available
+            self.pipeline,
+            self.states,
+            self.world,
+            self.budget,
+            step=number,
+            seed=e.seed,
+            available=self.available,
+            wishes=self.wishes,
         )
         self.n_steps = number
         # what handing over the step before cost: a step cannot hold the seconds of its own recording
@@ -348,10 +383,16 @@ class Run:
         return done
 
     def swap(self, pipeline: Pipeline | str, who: str = "researcher") -> None:
-        """Another pipeline from the next step on: a method that stays keeps its state, a new one folds what was recorded."""
+        """Another pipeline from the next step on, recorded; see `take_over`."""
+        old, new = self.pipeline, Pipeline.parse(pipeline)
+        self.take_over(new)
+        self.writer.command("swap", {"from": old.spec, "to": new.spec, "who": new.who()}, self.n_steps + 1, who)
+
+    def take_over(self, new: Pipeline) -> None:
+        """Let a pipeline act from the next step on: a method that stays keeps its state, a new one folds what was
+        recorded. Raises ValueError, and changes nothing, where it cannot act here."""
         from workbench.store import Store
 
-        new = Pipeline.parse(pipeline)
         new.check(self.world)
         kept = {m.name: self.states[m.name] for m in self.pipeline.methods if repr(m) in map(repr, new.methods)}
         states = new.init(self.world.pool) | kept
@@ -362,9 +403,13 @@ class Run:
                 for step in store.steps(self.run, self.world.pool, needs=new.needs):
                     for m in fresh:
                         states[m.name] = m.observe(states[m.name], step)
-        self.writer.command(
-            "swap", {"from": self.pipeline.spec, "to": new.spec, "who": new.who()}, self.n_steps + 1, who
-        )
+        try:
+            rehearse(
+                new, states, self.budget, step=self.n_steps + 1, seed=self.experiment.seed, available=self.available,
+                wishes=self.wishes,
+            )  # fmt: skip
+        except Exception as error:
+            raise ValueError(f"{new.text} cannot plan the next step: {error}") from error
         self.writer.acting(new.who(), new.needs)
         self.pipeline, self.states = new, states
 
@@ -410,6 +455,7 @@ class Run:
         try:
             if self.experiment.checkpoint_every and self.n_steps and status in ("finished", "stopped"):
                 self.checkpoint()
+            self.helm.end(self)
         finally:
             self.writer.close(status, message)
 

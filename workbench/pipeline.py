@@ -11,13 +11,14 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 from zlib import crc32
 
 import numpy as np
 
 from workbench import catalog
 from workbench.methods.uniform import Uniform
+from workbench.numerics.apportion import apportion
 from workbench.stages import DECIDES, VERBS, Branch, Checkpoint, Method, Only, Prune, State, World
 from workbench.types import (
     Advantage,
@@ -37,6 +38,17 @@ MAX_ROUNDS = 64
 """A step that still wants more after this many rounds ends with a warning."""
 
 States = dict[str, State]
+
+
+class Wishes(NamedTuple):
+    """What the researcher wants of single prompts, beside `available`. pinned (K,) int64 rows that are in every step,
+    before anybody selects; boost (N,) float64 weighs what is allocated to a prompt, None = 1 for all."""
+
+    pinned: np.ndarray = np.empty(0, np.int64)
+    boost: np.ndarray | None = None
+
+
+NO_WISH = Wishes()
 
 
 def generator(seed: int, step: int, round_: int, verb: str, method: str) -> np.random.Generator:
@@ -285,7 +297,42 @@ class _Clock:
         return time.perf_counter() - self.began
 
 
-def _decide(pipeline: Pipeline, states: States, draft: Draft, earlier: list[Plan], seed: int) -> tuple[Draft, Plan]:
+def boosted(plan: Plan, factor: np.ndarray) -> Plan:
+    """The plan with its training rollouts shared out anew, in proportion to n x factor (A,) and as many in all; nobody
+    falls below two, or below what was asked where that is less."""
+    rows = (plan.purpose == "train") & (plan.n > 0)
+    if (factor[rows] == 1).all():
+        return plan
+    n = plan.n.copy()
+    weight, total, low = n[rows] * factor[rows], int(n[rows].sum()), np.minimum(n[rows], 2)
+    share = apportion(weight, total)
+    n[rows] = share if (share >= low).all() else apportion(weight, total, floor=low)
+    return replace(plan, n=n)
+
+
+def _first_draft(budget: Budget, step: int, available: np.ndarray, wishes: Wishes) -> Draft:
+    """A step before its first round: pinned prompts are in, the selector is asked for the rest."""
+    return Draft(step, budget, available, wishes.pinned, wanted=max(budget.prompts - len(wishes.pinned), 0))
+
+
+def rehearse(
+    pipeline: Pipeline,
+    states: States,
+    budget: Budget,
+    *,
+    step: int,
+    seed: int = 0,
+    available: np.ndarray,
+    wishes: Wishes = NO_WISH,
+) -> Plan:
+    """What the first round of a step would ask for: nothing is generated and nothing remembered. Raises what the methods
+    raise where they cannot plan such a step."""
+    return _decide(pipeline, states, _first_draft(budget, step, available, wishes), [], seed, wishes)[1]
+
+
+def _decide(
+    pipeline: Pipeline, states: States, draft: Draft, earlier: list[Plan], seed: int, wishes: Wishes = NO_WISH
+) -> tuple[Draft, Plan]:
     """One round's select, allocate and amend: the draft with its fresh prompts, and the plan (empty = nothing more)."""
     step, round_ = draft.step, draft.round
     fresh = np.empty(0, np.int64)
@@ -299,12 +346,15 @@ def _decide(pipeline: Pipeline, states: States, draft: Draft, earlier: list[Plan
                 f"{type(method).__name__}.select returned {len(fresh)} rows for {draft.wanted} wanted prompts"
                 f" ({len(fresh) - len(np.unique(fresh))} twice, {int((~allowed).sum())} not among the candidates)"
             )
-    if round_ == 0 and not len(fresh):
+    if round_ == 0 and not len(fresh) and not len(draft.prompts):
         free, n = int(draft.available.sum()), len(draft.available)
         raise ValueError(f"step {step}: no prompt could be chosen ({free} of {n} are available)")
-    draft = draft.with_(fresh=fresh, prompts=np.concatenate([draft.prompts, fresh]))
+    prompts = np.concatenate([draft.prompts, fresh])
+    draft = draft.with_(fresh=fresh if round_ else prompts, prompts=prompts)
     method = pipeline.decider("allocate")
     plan = _bound(method, "allocate", states)(draft, generator(seed, step, round_, "allocate", method.name))
+    if wishes.boost is not None:
+        plan = boosted(plan, wishes.boost[plan.prompt])
     for method in pipeline.actors("amend"):
         plan = _bound(method, "amend", states)(plan, draft, generator(seed, step, round_, "amend", method.name))
     return draft, replace(
@@ -317,14 +367,21 @@ def _decide(pipeline: Pipeline, states: States, draft: Draft, earlier: list[Plan
 
 
 def _gather(
-    pipeline: Pipeline, states: States, world: World, draft: Draft, seed: int, clock: _Clock, events: list[Event]
+    pipeline: Pipeline,
+    states: States,
+    world: World,
+    draft: Draft,
+    wishes: Wishes,
+    seed: int,
+    clock: _Clock,
+    events: list[Event],
 ) -> Draft:
     """All rounds of a step: decide and generate until nothing more is wanted or the budget is spent."""
     plans: list[Plan] = []
     parts: list[Rollouts] = []
     for round_ in range(MAX_ROUNDS):
         draft = draft.with_(round=round_, wanted=min(draft.wanted, len(draft.candidates())))
-        draft, plan = _decide(pipeline, states, draft, plans, seed)
+        draft, plan = _decide(pipeline, states, draft, plans, seed, wishes)
         clock.lap("decide")
         if not plan.n_rollouts:
             return draft
@@ -359,15 +416,16 @@ def advance(
     step: int,
     seed: int = 0,
     available: np.ndarray | None = None,
+    wishes: Wishes = NO_WISH,
 ) -> tuple[States, Step]:
     """One training step: rounds of select, allocate, amend, generate and reward until nothing more is wanted,
     then replay, score, estimate, update, observe. Returns the new states and the finished step.
 
-    available (N,) bool takes prompts out of the pool; None = all are in."""
+    available (N,) bool takes prompts out of the pool; None = all are in. wishes: what is pinned and boosted."""
     clock, events = _Clock(), []
     free = np.ones(len(world.pool), bool) if available is None else available
-    draft = Draft(step, budget, free, np.empty(0, np.int64), wanted=budget.prompts)
-    draft = _gather(pipeline, states, world, draft, seed, clock, events)
+    draft = _first_draft(budget, step, free, wishes)
+    draft = _gather(pipeline, states, world, draft, wishes, seed, clock, events)
     rollouts, plan = draft.rollouts, draft.plan
     if rollouts is None or plan is None:
         raise ValueError(f"step {step}: {type(pipeline.decider('allocate')).__name__} asked for no rollout")

@@ -1,7 +1,8 @@
 """An experiment running in the background of this process: start, pause, one step, stop, change.
 
 The training thread only ever writes to the store; whoever watches reads the store. Commands are recorded by the
-step that applied them. Nothing here draws, so that it can be tested and driven without a front end.
+step that applied them, those of this process and those that others leave in the store's inbox alike. Nothing here draws,
+so that it can be tested and driven without a front end.
 """
 
 from __future__ import annotations
@@ -9,24 +10,27 @@ from __future__ import annotations
 import threading
 import traceback
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Any
 
 from workbench.experiment import Experiment, Run
+from workbench.obeying import Helm
 from workbench.pipeline import Pipeline
+from workbench.steering import Commands, Request, plain
 from workbench.types import Step
 
 ENDED = ("finished", "stopped", "failed")
 """Statuses after which a session does nothing more."""
 
 
-class Session:
+class Session(Commands):
     """A run in a background thread. status: new, preparing, running, paused, finished, stopped, failed.
 
+    Every command of `Commands` is checked now, acts at the next step, is recorded by it, and returns the session.
     Closing the notebook's page harms nothing; `stop()` ends after the step in hand, with everything recorded."""
 
-    def __init__(self, experiment: Experiment, *, world: Any = None, resume: str | None = None) -> None:
+    def __init__(self, experiment: Experiment, *, world: Any = None, resume: str | None = None, who: str = "") -> None:
         self.experiment = experiment
+        self.who = who
         self.status = "new"
         self.message = ""
         self.error: str | None = None
@@ -34,11 +38,10 @@ class Session:
         self.last: Step | None = None
         self.run: str = ""
         self._world, self._resume = world, resume
-        self._go, self._stop = threading.Event(), threading.Event()
-        self._single = threading.Semaphore(0)
-        self._pending: list[tuple[Pipeline, str]] = []
+        self._helm = Helm()
+        self._stop = threading.Event()
+        self._next: Pipeline | None = None
         self._watchers: list[Callable[[Session], None]] = []
-        self._lock = threading.Lock()
         self._wake = threading.Condition()
         self._thread: threading.Thread | None = None
         self._run: Run | None = None
@@ -56,8 +59,8 @@ class Session:
     @property
     def pipeline(self) -> Pipeline:
         """The pipeline of the next step."""
-        if self._pending:
-            return self._pending[-1][0]
+        if self._next is not None:
+            return self._next
         return self._run.pipeline if self._run else self.experiment.pipeline  # type: ignore[return-value]
 
     @property
@@ -65,37 +68,31 @@ class Session:
         """Whether the training thread is running or paused."""
         return self._thread is not None and self._thread.is_alive()
 
+    def ask(self, kind: str, **payload: Any) -> Session:
+        """Ask for something, a key of `steering.KINDS`. Raises ValueError where that cannot be; what only the coming step
+        can tell is refused by it, and recorded so."""
+        request = Request.of(kind, plain(payload), self.who)
+        if self._run is not None:
+            self._helm.change(self._run, request, rehearsed=False)
+        self._helm.ask(request)
+        return self
+
     def start(self, paused: bool = False) -> Session:
         """Begin, or go on after a pause. paused=True prepares everything and waits for `step` or `resume`."""
         if self.alive:
             return self if paused else self.resume()
         if self.status in ENDED:
             raise RuntimeError(f"this session is {self.status}; make a new one: Session(experiment).start()")
-        if not paused:
-            self._go.set()
+        if paused:
+            self.ask("pause")
         self._thread = threading.Thread(target=self._work, name="workbench-train", daemon=True)
         self._thread.start()
         return self
 
-    def pause(self) -> Session:
-        """Wait after the step in hand."""
-        self._go.clear()
-        self._note("pause")
-        return self
-
-    def resume(self) -> Session:
-        """Go on."""
-        if not self._go.is_set():
-            self._note("resume")
-        self._go.set()
-        return self
-
     def step(self, n: int = 1) -> Session:
         """Make n single steps, then wait; starts the session when it was not."""
-        self._go.clear()
-        for _ in range(n):
-            self._single.release()
-        return self if self.alive else self.start(paused=True)
+        self.ask("step", n=n)
+        return self if self.alive else self.start()
 
     def stop(self, timeout: float | None = 60) -> Session:
         """End after the step in hand; everything is recorded. Waits up to timeout seconds for it."""
@@ -104,13 +101,11 @@ class Session:
             self._thread.join(timeout)
         return self
 
-    def swap(self, pipeline: Pipeline | str, who: str = "researcher") -> Session:
+    def swap(self, pipeline: Pipeline | str) -> Session:
         """Another pipeline from the next step on; checked now, recorded when it is applied."""
         new = Pipeline.parse(pipeline)
-        if self._run:
-            new.check(self._run.world)
-        with self._lock:
-            self._pending.append((new, who))
+        self.ask("swap", pipeline=new)
+        self._next = new
         return self
 
     def wait(self, steps: int | None = None, timeout: float = 600) -> Session:
@@ -130,14 +125,6 @@ class Session:
         """Call back (in the training thread) after each step and each change of status."""
         self._watchers.append(callback)
 
-    def _note(self, kind: str) -> None:
-        """Record what the researcher did; a run that ends at this moment has nothing left to be told."""
-        from workbench.store import StoreError
-
-        if self._run and self.alive:
-            with suppress(StoreError):
-                self._run.writer.command(kind, {}, self.n_steps, "researcher")
-
     def _say(self, status: str) -> None:
         self.status = status
         for callback in self._watchers:
@@ -148,24 +135,20 @@ class Session:
         with self._wake:
             self._wake.notify_all()
 
+    def _paused(self) -> None:
+        if self.status != "paused":
+            self._say("paused")
+
     def _work(self) -> None:
         status = "failed"
         try:
             self._say("preparing")
-            self._run = Run(self.experiment, world=self._world, resume=self._resume, tell=self._tell)
+            self._run = Run(self.experiment, world=self._world, resume=self._resume, tell=self._tell, helm=self._helm)
             self.run, self.n_steps = self._run.run, self._run.n_steps
-            self._say("running" if self._go.is_set() else "paused")
-            while not (self._run.done or self._stop.is_set()):
-                if not self._go.is_set() and not self._single.acquire(timeout=0.05):
-                    if self.status != "paused":
-                        self._say("paused")
-                    continue
+            while not self._run.done and self._run.ready(self._stop.is_set, self._paused):
+                self._next = None
                 if self.status != "running":
                     self._say("running")
-                with self._lock:
-                    pending, self._pending = self._pending, []
-                for pipeline, who in pending:
-                    self._run.swap(pipeline, who)
                 self.last = self._run.step()
                 self.n_steps = self._run.n_steps
                 self._say("running")

@@ -144,7 +144,11 @@ def train(run: Run, stop: Callable[[], bool]) -> Tally:
     with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
         bar = progress.add_task("scoring the evaluation set", total=run.target, completed=run.n_steps)
         run.begin()
-        while not (run.done or stop()):
+
+        def told() -> None:
+            progress.update(bar, description="paused; resume it from the dashboard, or stop with Ctrl-C")
+
+        while not run.done and run.ready(stop, told):
             began = time.perf_counter()
             done = run.step()
             tally.add(done)

@@ -1,0 +1,401 @@
+"""Commands act at the next step, are recorded by it with who asked, are refused with a reason, and outlive a kill."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+from workbench import Budget, Experiment, Session, Store
+from workbench.experiment import Run
+from workbench.obeying import Helm
+from workbench.pipeline import Pipeline, Wishes, boosted, rehearse
+from workbench.steering import Inbox, Remote, Request
+from workbench.types import Plan
+
+SMALL = Experiment(
+    model="sim",
+    steps=400,
+    eval_every=0,
+    checkpoint_every=0,
+    budget=Budget(prompts=4, rollouts=32),
+    world={"n_prompts": 40},
+)
+
+
+@pytest.fixture
+def run(tmp_path):
+    """A run of four prompts and 32 rollouts a step, two steps old."""
+    with Run(SMALL.with_(store=str(tmp_path))) as r:
+        for _ in range(2):
+            assert r.ready()
+            r.step()
+        yield r
+
+
+def tell(run: Run, kind: str, **payload) -> dict:
+    """Leave a request as a viewer of another process does, make a step; the command that was recorded."""
+    request = Inbox(run.experiment.store, run.run).put(Request.of(kind, payload, "ada"))
+    if run.ready(stop=lambda: run.helm.paused):
+        run.step()
+    run.writer.flush()
+    return commands(run)[request.id]
+
+
+def commands(run: Run) -> dict[str, dict]:
+    with Store.open(run.experiment.store) as store:
+        rows = store.ask("commands", run=run.run).to_pylist()
+    found = [{**r, "payload": json.loads(r["payload"])} for r in rows]
+    return {c["payload"]["id"]: c for c in found}
+
+
+def asked(run: Run) -> dict[str, int]:
+    """Rollouts of the last step by prompt id."""
+    plan = run.last.plan
+    return {str(run.world.pool.ids[p]): int(n) for p, n in zip(plan.prompt, plan.n, strict=True)}
+
+
+def test_a_budget_is_set_by_the_step_that_spends_it(run) -> None:
+    done = tell(run, "set", prompts=6, group_size=3)
+    assert (done["kind"], done["step"], done["who"]) == ("set", 3, "ada")
+    assert done["payload"]["to"] == {"prompts": 6, "rollouts": 18}
+    assert done["payload"]["before"] == {"prompts": 4, "rollouts": 32}
+    assert sorted(asked(run).values()) == [3] * 6
+    assert Inbox(run.experiment.store, run.run).files() == []
+
+
+def test_what_was_set_is_undone(run) -> None:
+    done = tell(run, "set", rollouts=64)
+    undone = tell(run, "undo", id=done["payload"]["id"])
+    assert undone["payload"]["undoes"] == done["payload"]["id"]
+    assert run.budget == Budget(4, 32)
+    again = tell(run, "undo", id=undone["payload"]["id"])
+    assert (again["kind"], run.budget.rollouts) == ("set", 64)
+
+
+def test_a_pinned_prompt_is_in_every_step_and_a_dropped_one_in_none(run) -> None:
+    pin, drop = map(str, run.world.pool.ids[[7, 8]])
+    tell(run, "pin", prompt=pin)
+    done = tell(run, "drop", prompt=drop)
+    for _ in range(12):
+        assert run.last.prompts[0] == 7
+        assert len(asked(run)) == 4
+        assert drop not in asked(run)
+        run.step()
+    assert done["payload"]["before"] == {"pinned": False, "available": True, "factor": 1.0}
+    tell(run, "undo", id=done["payload"]["id"])
+    assert run.available.all()
+    tell(run, "free", prompt=pin)
+    assert run.wishes.pinned.tolist() == []
+
+
+def test_a_boost_takes_from_the_others_of_the_step(run) -> None:
+    prompt = str(run.world.pool.ids[3])
+    tell(run, "pin", prompt=prompt)
+    tell(run, "boost", prompt=prompt, factor=5)
+    assert asked(run)[prompt] == 20
+    assert sorted(asked(run).values()) == [4, 4, 4, 20]
+
+
+def test_boosted_plans_spend_what_was_planned() -> None:
+    plan = Plan(np.arange(4), np.array([8, 8, 8, 1]), purpose=np.array(["train"] * 3 + ["probe"], dtype=object))
+    assert boosted(plan, np.array([2.0, 1.0, 1.0, 9.0])).n.tolist() == [12, 6, 6, 1]
+    assert boosted(plan, np.array([100.0, 1.0, 1.0, 1.0])).n.tolist() == [20, 2, 2, 1]
+    assert boosted(plan, np.ones(4)) is plan
+
+
+def test_pins_that_fill_the_step_leave_nothing_to_select() -> None:
+    from workbench.worlds import SimWorld
+
+    world, pipeline = SimWorld(n_prompts=10, seed=0), Pipeline.parse("grpo + mopps")
+    plan = rehearse(
+        pipeline,
+        pipeline.init(world.pool),
+        Budget(2, 8),
+        step=1,
+        available=np.ones(10, bool),
+        wishes=Wishes(np.array([9, 4])),
+    )
+    assert plan.prompt.tolist() == [9, 4]
+    assert plan.n.tolist() == [4, 4]
+
+
+def test_methods_are_added_swapped_removed_and_put_back(run) -> None:
+    added = tell(run, "add", method="vade(lambda_sample=0.8)")
+    assert added["kind"] == "swap"
+    assert run.pipeline.text == "grpo + mopps + vade(lambda_sample=0.8)"
+    assert run.pipeline.decider("select").name == "vade"
+    tell(run, "add", method="vade")
+    assert run.pipeline.text == "grpo + mopps + vade"
+    tell(run, "remove", method="mopps")
+    assert run.pipeline.text == "grpo + vade"
+    tell(run, "undo", id=added["payload"]["id"])
+    assert run.pipeline.text == "grpo + mopps"
+    tell(run, "swap", pipeline="dapo")
+    assert run.pipeline.text == "dapo"
+
+
+def test_a_checkpoint_is_taken_when_it_is_asked_for(run) -> None:
+    done = tell(run, "checkpoint")
+    assert (done["kind"], done["step"]) == ("checkpoint", 2)
+    assert [p.name for p in run.checkpoints().iterdir()] == ["step-000002"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "payload", "why"),
+    [
+        ("set", {"rollouts": -3}, "rollouts must be a whole number of at least 1, got -3"),
+        ("set", {"rollouts": 2}, "a step of 4 prompts and 2 rollouts cannot give every prompt one rollout"),
+        ("set", {"rollouts": float("inf")}, "rollouts must be a whole number"),
+        ("set", {"prompts": 41}, "41 prompts a step are more than the 40 there are"),
+        ("set", {"rollouts": 64, "group_size": 8}, "give one of them"),
+        ("set", {"speed": 3}, "speed cannot be set; prompts, rollouts, group_size, temperature and lr can"),
+        ("set", {"lr": 1e-4}, "SimWorld has no lr to set; a live model has one"),
+        ("pin", {"prompt": "<b>nobody"}, "this run has no prompt '<b>nobody'; its 40 ids are in the table prompts"),
+        ("boost", {"prompt": "?", "factor": 2}, "this run has no prompt"),
+        ("step", {"n": 0}, "n must be a whole number of at least 1, got 0"),
+        ("swap", {"pipeline": "grpo + nonsense"}, "no method 'nonsense'; there are"),
+        ("swap", {"pipeline": ""}, "to swap needs a pipeline, for example grpo + mopps"),
+        ("swap", {"pipeline": [{"method": "grpo", "x": {}}]}, "grpo: "),
+        ("swap", {"pipeline": "mopps"}, "acts at estimate; add one that does"),
+        ("add", {"method": "latr"}, "LATR"),
+        ("remove", {"method": "vade"}, "vade is not in the pipeline; grpo, mopps are"),
+        ("remove", {"method": "grpo"}, "acts at estimate; add one that does"),
+        ("undo", {"id": "0"}, "no command '0' was applied in this run"),
+    ],
+)
+def test_what_cannot_be_is_refused_with_a_sentence(run, kind, payload, why) -> None:
+    before = run.pipeline.text, run.budget, run.n_steps
+    done = tell(run, kind, **payload)
+    assert done["kind"] == "refused"
+    assert why.lower() in done["payload"]["why"].lower()
+    assert (run.pipeline.text, run.budget, run.n_steps) == (before[0], before[1], before[2] + 1)
+
+
+def test_a_boost_needs_a_factor_and_a_pin_a_place(run) -> None:
+    ids = [str(i) for i in run.world.pool.ids]
+    assert "factor must be a number from 0.1 to 100" in tell(run, "boost", prompt=ids[0], factor=0)["payload"]["why"]
+    for prompt in ids[:4]:
+        tell(run, "pin", prompt=prompt)
+    assert "4 prompts are pinned and a step has 4; free one" in tell(run, "pin", prompt=ids[4])["payload"]["why"]
+    assert "pinned" in tell(run, "set", prompts=3, rollouts=32)["payload"]["why"]
+
+
+def test_a_file_that_is_no_request_is_refused_and_ends_nothing(run) -> None:
+    inbox = Inbox(run.experiment.store, run.run)
+    inbox.folder.mkdir(parents=True)
+    for i, text in enumerate(
+        ("{", "[]", "null", '{"payload": {}}', "x" * 70_000, '{"kind": "set", "payload": {"lr": []}}')
+    ):
+        (inbox.folder / f"{i}-{i}.json").write_text(text)
+    assert run.ready()
+    run.step()
+    run.writer.flush()
+    with Store.open(run.experiment.store) as store:
+        kinds = [c["kind"] for c in store.ask("commands", run=run.run).to_pylist()]
+    assert kinds == ["refused"] * 6
+    assert inbox.files() == []
+
+
+def test_a_request_that_was_applied_before_a_crash_is_not_applied_again(run) -> None:
+    done = tell(run, "undo", id=tell(run, "set", rollouts=64)["payload"]["id"])
+    first = next(c for c in commands(run).values() if c["payload"].get("to") == {"prompts": 4, "rollouts": 64})
+    left = Request(first["payload"]["id"], "set", {"rollouts": 64}, "ada", "")
+    Inbox(run.experiment.store, run.run).put(left)
+    assert run.ready()
+    assert run.budget.rollouts == 32
+    assert len(commands(run)) == 2
+    assert done["kind"] == "set"
+
+
+def test_what_waits_when_the_run_ends_is_refused(tmp_path) -> None:
+    with Run(SMALL.with_(store=str(tmp_path), steps=1)) as run:
+        run.step()
+        Inbox(str(tmp_path), run.run).put(Request.of("pause", {}, "ada"))
+    (found,) = commands(run).values()
+    assert (found["kind"], found["payload"]["why"]) == ("refused", "the run has ended")
+
+
+def test_temperature_and_learning_rate_of_a_live_model(tmp_path) -> None:
+    experiment = Experiment(model="tiny", steps=3, store=str(tmp_path), eval_every=1, budget=Budget(2, 4),
+                            world={"samples": 1, "max_tokens": 8}, task_options={"size": 8, "evaluation": 2})  # fmt: skip
+    seen = []
+    with Run(experiment) as run:
+        evaluate = run.world.evaluate
+        run.world.evaluate = lambda step: seen.append(run.world.temperature) or evaluate(step)
+        run.ready()
+        run.step()
+        done = tell(run, "set", temperature=0.7, lr=3e-5)
+    assert done["payload"]["to"] == {"temperature": 0.7, "lr": 3e-5}
+    assert done["payload"]["before"] == {"temperature": 1.0, "lr": 1e-4}
+    assert (run.world.temperature, run.world.policy.temperature, run.world.policy.lr) == (0.7, 0.7, 3e-5)
+    assert set(seen) == {1.0}, "the measure of learning keeps its temperature"
+
+
+def test_a_resumed_run_makes_the_plans_of_an_uninterrupted_one_with_all_commands(tmp_path) -> None:
+    def steer(run: Run, last: int) -> list:
+        ids = [str(i) for i in run.world.pool.ids]
+        plans = []
+        wanted = {
+            2: ("set", {"rollouts": 48}),
+            3: ("pin", {"prompt": ids[5]}),
+            4: ("swap", {"pipeline": "grpo + vade"}),
+            6: ("drop", {"prompt": ids[6]}),
+            7: ("boost", {"prompt": ids[5], "factor": 3.0}),
+            8: ("add", {"method": "mopps"}),
+        }
+        while run.n_steps < last:
+            number = run.n_steps + 1
+            if number in wanted and not any(k == wanted[number][0] for k, _ in run.helm.known.values()):
+                run.helm.ask(Request.of(*wanted[number], "ada"))
+            assert run.ready()
+            step = run.step()
+            plans.append((step.plan.prompt.tolist(), step.plan.n.tolist()))
+        return plans
+
+    steady = SMALL.with_(checkpoint_every=5, steps=12)
+    with Run(steady.with_(store=str(tmp_path / "whole"))) as run:
+        whole = steer(run, 12)
+    cut = steady.with_(store=str(tmp_path / "cut"))
+    first = Run(cut)
+    steer(first, 9)  # the checkpoint is that of step 5: 6 to 9 are made again
+    first.writer.flush()
+    first.writer._lock.close()  # as after a kill: no status, no checkpoint
+    for at, experiment in ((5, cut), (10, Experiment.recorded(cut.store, first.run))):
+        again = Run(experiment.with_(steps=12 - at), resume=first.run)
+        assert again.n_steps == at
+        plans = []
+        while not again.done:
+            assert again.ready()
+            step = again.step()
+            plans.append((step.plan.prompt.tolist(), step.plan.n.tolist()))
+        assert plans == whole[at:]
+        again.writer.flush()
+        again.writer._lock.close()
+    assert len(commands(again)) == 6
+
+
+def test_what_a_resumed_experiment_says_anew_wins_over_older_commands(tmp_path) -> None:
+    cut = SMALL.with_(checkpoint_every=1, store=str(tmp_path), steps=3)
+    with Run(cut) as run:
+        run.step()
+        tell(run, "set", rollouts=64)
+        tell(run, "swap", pipeline="grpo + vade")
+    with Run(cut, resume=run.run) as same:
+        assert (same.budget.rollouts, same.pipeline.text) == (64, "grpo + vade")
+    with Run(cut.with_(budget=Budget(4, 16), pipeline="dapo"), resume=run.run) as other:
+        assert (other.budget.rollouts, other.pipeline.text) == (16, "dapo")
+
+
+def test_a_session_takes_the_same_words(tmp_path) -> None:
+    session = Session(SMALL.with_(store=str(tmp_path), steps=8), who="grace")
+    session.step().wait(steps=1)
+    with pytest.raises(ValueError, match="rollouts must be a whole number"):
+        session.set(rollouts=0)
+    session.set(group_size=4).step().wait(steps=2)
+    assert len(session.last.rollouts) == 16
+    session.add("vade").remove("mopps").step().wait(steps=3)
+    assert session.pipeline.text == "grpo + vade"
+    session.resume().wait()
+    with Store.open(tmp_path) as store:
+        rows = store.ask("commands", run=session.run).to_pylist()
+    assert [(r["kind"], r["who"]) for r in rows if r["kind"] != "step"] == [
+        ("set", "grace"), ("swap", "grace"), ("swap", "grace"), ("resume", "grace")
+    ]  # fmt: skip
+
+
+def test_one_asks_while_the_run_is_prepared(tmp_path) -> None:
+    helm = Helm()
+    helm.ask(Request.of("pause", {}))
+    with Run(SMALL.with_(store=str(tmp_path)), helm=helm) as run:
+        seen = []
+        assert not run.ready(stop=lambda: len(seen) > 1, told=lambda: seen.append(1))
+        assert helm.paused
+
+
+@pytest.fixture
+def elsewhere(tmp_path):
+    """`workbench run` in another process, at its first steps; steered from here."""
+    (tmp_path / "e.toml").write_text(
+        SMALL.with_(store=str(tmp_path / "store"), steps=100_000, checkpoint_every=5).to_toml()
+    )
+    log = (tmp_path / "log").open("w")
+    process = subprocess.Popen(
+        [sys.executable, "-m", "workbench.cli", "run", str(tmp_path / "e.toml")], stdout=log, stderr=log, env=os.environ
+    )
+    end = time.monotonic() + 60
+    while time.monotonic() < end:
+        try:
+            remote = Remote(str(tmp_path / "store"), who="viewer")
+            if remote.n_steps:
+                break
+        except Exception:
+            time.sleep(0.1)
+    yield process, remote
+    if process.poll() is None:
+        process.kill()
+    process.wait(20)
+    log.close()
+
+
+def test_every_word_reaches_a_run_in_another_process(elsewhere) -> None:
+    process, remote = elsewhere
+    assert remote.wait(remote.pause())["kind"] == "pause"
+    assert remote.status == "paused"
+    at = remote.n_steps
+    time.sleep(0.3)
+    assert remote.n_steps == at
+    with Store.open(remote.store_url) as store:
+        ids = store.sql("SELECT prompt_id FROM prompts WHERE pool = 'train' ORDER BY position")["prompt_id"].to_pylist()
+    words = [
+        (lambda: remote.set(prompts=5, rollouts=40), "set"),
+        (lambda: remote.pin(ids[0]), "pin"),
+        (lambda: remote.drop(ids[1]), "drop"),
+        (lambda: remote.boost(ids[0], 2.5), "boost"),
+        (lambda: remote.free(ids[1]), "free"),
+        (lambda: remote.add("vade"), "swap"),
+        (lambda: remote.remove("mopps"), "swap"),
+        (lambda: remote.swap("dapo"), "swap"),
+    ]
+    for say, kind in words:
+        request = say()
+        remote.step()
+        done = remote.wait(request)
+        assert (done["kind"], done["who"], done["step"]) == (kind, "viewer", remote.n_steps)
+        assert remote.wait(remote.checkpoint())["kind"] == "checkpoint"
+    undo = remote.undo(done["payload"]["id"])
+    remote.step()
+    assert remote.wait(undo)["payload"]["to"] == [{"method": "grpo"}, {"method": "vade"}]
+    with pytest.raises(ValueError, match="no method 'nonsense'"):
+        remote.wait(remote.swap("nonsense"))
+    at = remote.n_steps
+    remote.wait(remote.resume())
+    while remote.n_steps < at + 3:
+        time.sleep(0.05)
+    remote.stop()
+    assert process.wait(30) == 0
+    assert remote.status == "stopped"
+    with pytest.raises(ValueError, match="is stopped: nobody is there to be asked"):
+        remote.pause()
+
+
+def test_a_killed_run_goes_on_with_the_settings_that_commands_left(elsewhere, tmp_path) -> None:
+    process, remote = elsewhere
+    remote.wait(remote.set(rollouts=80))
+    remote.wait(remote.swap("grpo + vade"))
+    at = remote.n_steps
+    while remote.n_steps < at + 6:
+        time.sleep(0.05)
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait(20)
+    again = Experiment.from_toml(tmp_path / "e.toml").with_(steps=2)
+    with Run(again, resume=remote.run) as run:
+        assert (run.budget, run.pipeline.text) == (Budget(4, 80), "grpo + vade")
+        run.ready()
+        assert run.step().plan.n_rollouts == 80
