@@ -95,13 +95,15 @@ class HeatMap:
         if event.y is not None and len(self.order):
             self.choose(int(self.order[int(np.clip(np.floor(event.y), 0, len(self.order) - 1))]))
 
-    def update(self, heat: Heat, prompts: Prompts, kind: str, key: str, visits: np.ndarray) -> None:
-        """Draw what is new of `heat`. key: what is drawn (run and belief); kind: one of state.ORDERS."""
+    def update(self, heat: Heat, prompts: Prompts, kind: str, key: str, amount: np.ndarray) -> None:
+        """Draw what is new of `heat`. key: what is drawn (run and belief); kind: one of state.ORDERS.
+
+        amount (N,): what the orders "times asked" and "waste" sort by."""
         self._heat, self._prompts = heat, prompts
         n, other = heat.n_columns, (key, kind) != self._drawn
         if other or heat.width != self._width or n > self._room:
             if other or self._whole:
-                self._sort(heat, prompts, kind, visits)
+                self._sort(heat, prompts, kind, amount)
             self._paint()
         elif n:
             first = max(min(self._columns, n) - 1, 0)
@@ -128,8 +130,9 @@ class HeatMap:
         """Rows of the picture: the part in view and as much around it, PIXELS for what is in view."""
         return PIXELS if self._window == (0, len(self.order)) else 2 * PIXELS
 
-    def _sort(self, heat: Heat, prompts: Prompts, kind: str, visits: np.ndarray) -> None:
-        self.order = np.argsort(visits, kind="stable") if kind == "times asked" else heat.order(kind, prompts.stratum)
+    def _sort(self, heat: Heat, prompts: Prompts, kind: str, amount: np.ndarray) -> None:
+        by_amount = kind in ("times asked", "waste")
+        self.order = np.argsort(amount, kind="stable") if by_amount else heat.order(kind, prompts.stratum)
         n = len(self.order)
         self._window = (0, n)
         self.figure.y_range.update(start=0, end=max(n, 1), reset_start=0, reset_end=max(n, 1))
@@ -197,6 +200,7 @@ class HeatMap:
             "difficulty": "prompts, hardest at the bottom",
             "change": "prompts, what fell most at the bottom",
             "times asked": "prompts, least asked at the bottom",
+            "waste": "prompts, most tokens wasted at the top",
         }
         axis.axis_label = label.get(kind, "prompts in pool order")
 

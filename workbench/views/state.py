@@ -14,7 +14,7 @@ import param
 OBSERVED = "observed pass rate"
 """The belief shown where no method keeps one: the share solved when a prompt was last asked."""
 
-ORDERS = ("difficulty", "stratum", "change", "times asked", "pool order")
+ORDERS = ("difficulty", "stratum", "change", "waste", "times asked", "pool order")
 """How the rows of the heat map may be sorted."""
 
 
@@ -36,6 +36,11 @@ class Selection(param.Parameterized):
     order = param.Selector(default="difficulty", objects=list(ORDERS), doc="Order of the prompts in the heat map.")
     pair = param.List(default=[], item_type=str, doc="Two estimators to compare; empty = the page's choice.")
     runs = param.List(default=[], item_type=str, doc="Runs to compare; empty = the page's choice.")
+    unit = param.Selector(default="rollouts", objects=["rollouts", "tokens"], doc="What the budget is counted in.")
+    axis = param.Selector(
+        default="rollouts", objects=["rollouts", "tokens", "seconds"], doc="Cost at which runs compare."
+    )
+    metric = param.String(default="", doc="What runs are compared by; empty = the page's choice.")
     query = param.String(default="", doc="What the SQL page asks: a statement, or the name of a question.")
 
     OF_RUN: ClassVar[tuple[str, ...]] = ("steps", "step", "prompt", "rollout", "place", "belief", "pair")

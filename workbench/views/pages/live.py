@@ -8,6 +8,7 @@ import panel_material_ui as pmui
 from workbench.views import cards, theme
 from workbench.views.completions import Completions
 from workbench.views.data import RunData, Source
+from workbench.views.data_difficulty import amount
 from workbench.views.heatmap import HeatMap
 from workbench.views.pages.base import Asked, Page, card, grid, pane, plot, put
 from workbench.views.plots import CurvesPlot, PromptPlot, StackPlot, follow, steps_range
@@ -149,7 +150,7 @@ class Live(Page):
         if self.beliefs.value != belief:
             self.beliefs.value = belief
         heat = data.heat(belief)
-        self.heat.update(heat, data.prompts, self.chosen.order, f"{data.run}|{belief}", data.asked)
+        self.heat.update(heat, data.prompts, self.chosen.order, f"{data.run}|{belief}", amount(data, self.chosen.order))
         row = data.prompts.row(self.chosen.prompt)
         if row is None and data.step:
             row = self._example(data)
