@@ -47,7 +47,7 @@ export function render({model, el}) {
   function tools() {
     bar.replaceChildren()
     const names = Object.keys(NAMES).map(k => [k, NAMES[k], r.missing[k] ? "not recorded: " + r.missing[k] : `colour by ${NAMES[k]}`, !r.missing[k]])
-    bar.append(switches("colour tokens by", names, track, k => { track = k; draw() }))
+    bar.append(switches("colour tokens by", names, r.tracks[track] ? track : "", k => { track = k; draw() }))
     if (r.words && r.words.length && r.tracks[track]) bar.append(legend(track, r))
   }
 
@@ -116,6 +116,7 @@ export function render({model, el}) {
 
   function describe(i) {
     detail.replaceChildren()
+    detail.hidden = !r.words.length
     if (i < 0 || !r.words.length) {
       detail.append(node("small", "", r.words.length ? `${count(r.n)} tokens. Hover one for its numbers${strip.childNodes.length ? "; the strip shows the strongest along the rollout, click it to go there" : ""}.` : ""))
       return

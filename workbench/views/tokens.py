@@ -41,6 +41,7 @@ button:focus-visible, .body:focus-visible, .side:focus-visible { outline: 2px so
 .ws { color: color-mix(in srgb, var(--ink) 42%, transparent); }
 .special { border: 1px dashed color-mix(in srgb, var(--ink) 45%, transparent); border-radius: 4px; padding: 0 3px; font-size: 11.5px; }
 .detail { min-height: 38px; padding: 5px 0; display: flex; flex-wrap: wrap; gap: 2px 10px; align-items: baseline; }
+.detail[hidden] { display: none; }
 .detail code { font: 600 12.5px ui-monospace, Menlo, Consolas, monospace; max-width: 320px; overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
 .foot { padding: 6px 0 0; display: flex; flex-wrap: wrap; gap: 4px 12px; align-items: center; }
 .side { max-height: 720px; overflow: auto; padding: 2px; }

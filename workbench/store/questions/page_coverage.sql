@@ -9,4 +9,4 @@ SELECT (SELECT arg_max(retention, attempt) FROM attempts WHERE run = $run) AS re
     (SELECT count(tokens) FROM advantages WHERE run = $run AND step = $step AND term = 'final') AS credit,
     count(*) AS rollouts, count(tokens) AS tokens, count(logp) AS logp, count(entropy) AS entropy, count(role) AS role,
     count(current) AS current, count(proximal) AS proximal
-FROM completions WHERE run = $run AND step = $step AND "row" >= 0
+FROM completions WHERE run = $run AND step = $step AND "row" >= 0 HAVING count(*) > 0
