@@ -32,7 +32,7 @@ MAY_IMPORT = {
     "stages": {"types"},
     "methods": {"types", "numerics", "stages", "methods"},
     "catalog": {"methods", "stages"},
-    "pipeline": {"types", "stages", "catalog", "methods"},
+    "pipeline": {"types", "numerics", "stages", "catalog", "methods"},
     "tasks": {"types", "numerics", "tasks"},
     "store": {"types", "store", "numerics"},
     "analysis": {"types", "numerics", "stages", "methods", "catalog", "pipeline", "worlds", "store", "analysis"},
