@@ -142,7 +142,7 @@ def test_the_likeliest_next_tokens_are_those_of_the_plain_engine(pair):
     (ids, logp), (want, expected) = mine.top(4), theirs.top(4)
     if dtype == "float32":
         assert ids.tolist() == want.tolist()
-    assert np.abs(logp - expected).mean() < WITHIN[dtype]
+    assert np.abs(np.exp(logp) - np.exp(expected)).max() < WITHIN[dtype]
     assert len(mine) == 3
 
 
@@ -211,17 +211,20 @@ def test_a_sleeping_engine_gives_its_memory_back_and_wakes_with_the_weights(trai
 def test_an_experiment_runs_on_it(tmp_path):
     world = {"engine": {"name": "vllm", "eager": True, "max_rows": 32}, "max_tokens": 8, "sampling": "float32"}
     experiment = Experiment(
-        model="tiny", pipeline="grpo", budget=Budget(rollouts=16), steps=2, eval_every=0, store=tmp_path, world=world
+        model="tiny", pipeline="grpo", budget=Budget(rollouts=64), steps=2, eval_every=0, store=tmp_path, world=world
     )
     with Run(experiment) as run:
         run.begin()
         first = run.step()
+        version = run.world.version
         second = run.step()
         assert run.world.describe()["engine"] == "VllmEngine"
         assert "hidden" not in run.world.offers
         assert "token_entropy" in run.world.offers
         logp = run.world.score(second.rollouts, frozenset({"current"}))
         run.world.engine.close()
-    assert len(first.rollouts) == len(second.rollouts) == 16
-    assert second.rollouts.version.tolist() == [1] * 16
-    assert logp.current is not None
+    assert len(first.rollouts) == len(second.rollouts) == 64
+    assert version == 1
+    assert set(second.rollouts.version.tolist()) == {1}
+    behaviour, current = second.rollouts.logp, logp.current  # one update apart, at a small rate
+    assert np.abs(behaviour.values - current.values).mean() < 0.05

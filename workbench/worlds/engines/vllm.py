@@ -6,6 +6,7 @@ vLLM runs inside the process of the trainer, so that a weight is copied from one
 
 from __future__ import annotations
 
+import gc
 import importlib.util
 import os
 import random
@@ -152,8 +153,14 @@ class VllmEngine(Resubmitting):
 
     def close(self) -> None:
         """Stop vLLM and give back its memory; the engine is of no use afterwards."""
-        self.engine.engine_core.shutdown()
+        from vllm.distributed.parallel_state import destroy_distributed_environment, destroy_model_parallel
+
+        if torch.cuda.is_available():  # without a card its shutdown waits for one
+            self.engine.engine_core.shutdown()
         self.llm = self.engine = None
+        gc.collect()
+        destroy_model_parallel()
+        destroy_distributed_environment()
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def ask(
