@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from workbench import models
-from workbench.types import Advantage, Loss, Node, Plan, Resume, Text
+from workbench.types import Advantage, Loss, Node, Plan, Text
 from workbench.worlds.live import LiveWorld
 
 from .conftest import toy_model, toy_tokenizer
@@ -76,9 +76,7 @@ def test_hinted_rollouts_are_trained_on_what_they_continued(world):
         stranger.score(r, frozenset({"proximal"}))
 
 
-def test_what_is_not_there_yet_is_named(world):
-    with pytest.raises(NotImplementedError, match="no unfinished rollouts of earlier steps"):
-        world.sample(plan([0], [1], start=np.array([Resume("a"), None], dtype=object)[:1]))
+def test_a_node_names_a_rollout_of_this_step(world):
     with pytest.raises(ValueError, match="'rollout id@tokens' of a rollout of this step"):
         world.sample(plan([0], [1], start=np.array([Node("a"), None], dtype=object)[:1]))
 

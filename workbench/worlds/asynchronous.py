@@ -45,7 +45,13 @@ class _Half:
     def sample(self, plan: Plan, *hooks: Any) -> Rollouts:
         """What the plan asks for, from the version that the sampler took over last."""
         made = self._sampler.sample(plan, *hooks)
-        return made.with_(version=np.full(len(made), self.version, made.version.dtype))
+        # the trainer may have gone on since; what was resumed keeps the versions it had
+        done = made.with_(version=np.minimum(made.version, self.version))
+        tokens = made.extra.get("token_version")
+        if tokens is None:
+            return done
+        known = tokens._replace(values=np.minimum(tokens.values, self.version))
+        return done.with_(extra={**made.extra, "token_version": known})
 
     def score(self, rollouts: Rollouts, needs: frozenset[str]) -> Rollouts:
         """Called once all is generated: the turn to train begins here."""

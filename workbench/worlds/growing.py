@@ -28,7 +28,7 @@ UNJUDGED = ("pruned", "carried")
 class Grown:
     """One rollout on its way. row: the asked rollout it stems from; parent: branch it forked from, -1 for none; start:
     tokens of its path that were there before it was asked; propensity: chance of having got so far; marks: tokens made
-    when it paused after a marker."""
+    when it paused after a marker; stream: the name that its draws are keyed by, where it is not its id."""
 
     row: int
     id: str
@@ -47,6 +47,7 @@ class Grown:
     propensity: float = 1.0
     marks: list[int] = field(default_factory=list)
     memory: dict[str, object] = field(default_factory=dict)
+    stream: str = ""
 
 
 class Decision(NamedTuple):
@@ -81,7 +82,7 @@ class Growth:
         hooks = [h.checkpoint for h in (branch, prune) if h is not None]
         self.pause = Checkpoint.union(hooks) if hooks else Checkpoint(every=1 << 30)
         self.until = Until(markers(self.pause.markers), self.pause.entropy)
-        self.alive = list(range(len(self.branches)))
+        self.alive = [i for i, b in enumerate(self.branches) if not b.finish]
         self.seconds = 0.0
 
     def run(self) -> None:
@@ -174,7 +175,7 @@ class Growth:
         return k, child, length - at, token
 
     def _keys(self, branches: Sequence[int]) -> np.ndarray:
-        return streams(self.seed, [self.branches[i].id for i in branches])
+        return streams(self.seed, [self.branches[i].stream or self.branches[i].id for i in branches])
 
     def _frontier(self) -> Frontier:
         mine = [self.branches[i] for i in self.alive]

@@ -7,7 +7,7 @@ import shutil
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -17,10 +17,11 @@ import torch
 
 from workbench import models
 from workbench.numerics.pieces import pieces_of
+from workbench.pipeline import fates
 from workbench.stages import Branch, LossFn, Prune
-from workbench.types import Advantage, Node, Plan, Pool, Ragged, Rollouts, Text
-from workbench.worlds import adapters
-from workbench.worlds.engines import Segments
+from workbench.types import Advantage, Node, Plan, Pool, Ragged, Resume, Rollouts, Text
+from workbench.worlds import adapters, starts
+from workbench.worlds.engines import NO_SEGMENTS, Segments
 from workbench.worlds.engines.attention import use_grouped
 from workbench.worlds.engines.choice import pick
 from workbench.worlds.engines.draws import streams
@@ -29,6 +30,7 @@ from workbench.worlds.engines.transformers import ROWS, TransformersEngine
 from workbench.worlds.growing import UNJUDGED, Decision, Grown, Growth, decision_columns, rollouts_of
 from workbench.worlds.packing import StreamPolicy
 from workbench.worlds.policy import Lines, Policy
+from workbench.worlds.starts import Begin, Trail, Unfinished, joined, sampled_by, trails
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -77,7 +79,7 @@ class LiveWorld:
     (recompute, reference, row_norms, clip, betas), and lora: the rank of adapters trained instead of all weights.
     """
 
-    offers = frozenset({"behaviour", "proximal", "current", "token_entropy", "top_tokens", "nodes", "tokens"})
+    offers = frozenset({"behaviour", "proximal", "current", "token_entropy", "top_tokens", "nodes", "tokens", "resume"})
 
     def __init__(
         self,
@@ -129,7 +131,10 @@ class LiveWorld:
         self._prefix: dict[tuple[str, Text | None], list[int]] = {}
         self._start: dict[str, Text | None] = {}
         self._step = -1
-        self._paths: dict[str, list[np.ndarray]] = {}
+        self._trails: dict[str, Trail] = {}
+        self._unfinished: dict[str, Unfinished] = {}
+        self._source: dict[str, str] = {}
+        self._mixed = False
         self._decisions: list[Decision] = []
         self._spent: Counter[str] = Counter()
 
@@ -174,7 +179,9 @@ class LiveWorld:
     def _judged(self, rows: Rollouts) -> Rollouts:
         """Verified rollouts; those that were cut off before their end are not judged."""
         cut = np.isin(rows.finish, UNJUDGED)
-        hidden = rows.with_(failure=np.where(cut, "cut", rows.failure).astype(object))  # verifiers pass over failed rows
+        hidden = rows.with_(
+            failure=np.where(cut, "cut", rows.failure).astype(object)
+        )  # verifiers pass over failed rows
         scored = self.task.score(hidden, self.pool)
         if not cut.any():
             return scored
@@ -203,7 +210,11 @@ class LiveWorld:
         if start.rollout in self._source.values():
             raise ValueError(f"{start!r}: another ask goes on with this rollout already; it can be resumed once")
         return Begin(
-            self.prefix(self.pool, row, left.start), left.trail, source=start.rollout, stream=left.stream, ended=left.ended
+            self.prefix(self.pool, row, left.start),
+            left.trail,
+            source=start.rollout,
+            stream=left.stream,
+            ended=left.ended,
         )
 
     def _placed(self, rows: Rollouts, begins: Sequence[Begin]) -> Rollouts:
@@ -262,11 +273,10 @@ class LiveWorld:
         self._decisions += growth.decisions
         done = rollouts_of(growth, rows)
         assert done.tokens is not None and done.logp is not None and done.entropy is not None
-        before = [begins[a].trail for a in done.ask]
         spent = Segments(
             done.tokens, done.logp, done.entropy, done.finish, session.prefilled, session.decoded, growth.seconds
         )
-        return self._finished(done, before, [Ragged.of([r[b.n:] for r, b in zip(c.rows(), before, strict=True)], c.values.dtype) for c in spent[:3]]), spent
+        return self._finished(done, [begins[a].trail for a in done.ask]), spent
 
     def _decode(self, tokens: list[list[int]]) -> list[str]:
         return self.tokenizer.batch_decode(tokens, skip_special_tokens=True)
@@ -286,7 +296,7 @@ class LiveWorld:
         names = [i.replace(f"eval-{step}:", "eval:", 1) for i in rows.id]
         begins = [Begin(self.prefix(self.evaluation, int(p))) for p in plan.prompt]
         made, _ = self._generate(begins, rows, np.full(n, self.max_tokens), names)
-        return self.task.score(made, self.evaluation)
+        return self.task.score(made.with_(extra={}), self.evaluation)
 
     def _generate(
         self, begins: Sequence[Begin], rows: Rollouts, limit: np.ndarray, names: Sequence[str]
@@ -296,52 +306,46 @@ class LiveWorld:
         room = limit - [b.trail.n for b in begins]
         going = np.array([not b.ended for b in begins], bool) & (room > 0)
         asks, on = np.flatnonzero(going), np.flatnonzero(going[rows.ask])
-        made = self.engine.generate(
-            [begins[a].prefix + begins[a].trail.tokens.tolist() for a in asks],
-            np.bincount(rows.ask, minlength=len(begins))[asks],
-            room[asks],
-            streams(self.seed, [names[i] for i in on]),
-            position=np.array([before[i].n for i in on], np.int64),
-            temperature=self.temperature,
-            stop=self.stop_ids,
-        )
-        if len(on) == len(rows):
-            now, finish = made[:3], made.finish
-        else:  # what has ended already goes on with nothing
-            place = np.full(len(rows), len(on))
-            place[on] = np.arange(len(on))
-            now = [Ragged.concat([c, Ragged.of([[]], c.values.dtype)]).take(place) for c in made[:3]]
-            finish = np.array(["stop" if b.ended else "length" for b in begins], dtype=object)[rows.ask]
-            finish[on] = made.finish
-        return self._finished(rows.with_(finish=finish), before, now), made
+        made = NO_SEGMENTS
+        if len(on):
+            made = self.engine.generate(
+                [begins[a].prefix + begins[a].trail.tokens.tolist() for a in asks],
+                np.bincount(rows.ask, minlength=len(begins))[asks],
+                room[asks],
+                streams(self.seed, [names[i] for i in on]),
+                position=np.array([before[i].n for i in on], np.int64),
+                temperature=self.temperature,
+                stop=self.stop_ids,
+            )
+        place = np.full(len(rows), len(on))  # what has ended already goes on with nothing
+        place[on] = np.arange(len(on))
+        now = [Ragged.concat([c, Ragged.of([[]], c.values.dtype)]).take(place) for c in made[:3]]
+        finish = np.array(["stop" if b.ended else "length" for b in begins], dtype=object)[rows.ask]
+        finish[on] = made.finish
+        tokens, logp, entropy = joined(before, now)
+        done = rows.with_(finish=finish, tokens=tokens, logp=logp, entropy=entropy)
+        return self._finished(done, before), made
 
-    def _finished(self, rows: Rollouts, before: Sequence[Trail], now: Sequence[Ragged]) -> Rollouts:
-        """Rows with what they had before and have made now, as tokens and as text."""
-        version = self.version
-        tokens, logp, entropy, sampled = joined(before, now, version)
-        last = np.where(tokens.lengths > 0, sampled.values[np.maximum(tokens.offsets[1:] - 1, 0)], version) if len(sampled.values) else np.full(len(rows), version)
-        texts = self._decode([t.tolist() for t in tokens.rows()])
+    def _finished(self, rows: Rollouts, before: Sequence[Trail]) -> Rollouts:
+        """Generated rows with their text, length, and the versions that sampled them."""
+        assert rows.tokens is not None
+        sampled = sampled_by(before, rows.tokens, self.version)
+        some, last = rows.tokens.lengths > 0, np.full(len(rows), self.version)
+        last[some] = sampled.values[rows.tokens.offsets[1:][some] - 1]
+        texts = self._decode([t.tolist() for t in rows.tokens.rows()])
         return rows.with_(
             text=np.array([_until(text, self.task.stop) for text in texts], dtype=object),
-            length=tokens.lengths,
-            version=last.astype(np.int64),
-            tokens=tokens,
-            logp=logp,
-            entropy=entropy,
+            length=rows.tokens.lengths,
+            version=last,
             extra={**rows.extra, "token_version": sampled} if self._mixed else rows.extra,
         )
 
-    def prefix(self, pool: Pool, row: int, start: object = None) -> list[int]:
+    def prefix(self, pool: Pool, row: int, start: Text | None = None) -> list[int]:
         """Token ids that a rollout of a prompt continues: the rendered prompt, with the extra text of a `Text` start.
 
         Text in the role of the assistant follows the prefilled answer; in any other role it follows the question, in
         the same turn.
         """
-        if start is not None and not isinstance(start, Text):
-            raise NotImplementedError(
-                f"a live world cannot start at {start!r} yet: it keeps no unfinished rollouts of earlier steps; asks may "
-                "start at the prompt (None), after Text(prefix, role), or at a Node of this step"
-            )
         key = (str(pool.ids[row]), start)
         if key not in self._prefix:
             self._prefix[key] = self._rendered(pool, row, start)
@@ -394,6 +398,7 @@ class LiveWorld:
         Beside its figures: seconds, CPU seconds and tokens that sampling took since the last update.
         """
         before = self.version
+        self._carry(rollouts, advantage)
         if hasattr(self.engine, "rest"):  # it gives the card to the update
             self.engine.rest()
         done = self.policy.update(self._lines(rollouts), advantage, loss, penalties, constant=self.max_tokens)
@@ -403,8 +408,20 @@ class LiveWorld:
         self._spent.clear()
         return {**done, **spent}
 
+    def _carry(self, rollouts: Rollouts, advantage: Advantage) -> None:
+        """Keep what this step leaves unfinished, and forget what it went on with."""
+        sources = {i: self._source.pop(i) for i in rollouts.id if i in self._source}
+        carried = np.flatnonzero(fates(rollouts, advantage)[0] == "carried")
+        left = {i: u for i, u in self._unfinished.items() if i not in sources.values()}
+        for row, trail in zip(carried, trails(rollouts, carried), strict=True):
+            name = str(rollouts.id[row])
+            stream = self._unfinished[sources[name]].stream if name in sources else name
+            prompt, ended = str(self.pool.ids[rollouts.prompt[row]]), rollouts.finish[row] == "stop"
+            left[name] = Unfinished(prompt, trail, stream, self._start.get(name), ended)
+        self._unfinished = left  # a new one: a step that is being generated meanwhile keeps what it has seen
+
     def save(self, folder: Path) -> None:
-        """Write model, tokenizer, optimiser and version; the folder appears, or is replaced, as a whole.
+        """Write model, tokenizer, optimiser, version and unfinished rollouts; the folder appears, or is replaced, as a whole.
 
         `workbench.models.load` reads it as any transformers folder.
         """
@@ -414,6 +431,7 @@ class LiveWorld:
         try:
             self.policy.save(draft)
             self.tokenizer.save_pretrained(draft)
+            starts.save(self._unfinished, draft)
             if folder.exists():
                 old = Path(tempfile.mkdtemp(prefix=f".{folder.name}-old-", dir=folder.parent))
                 folder.rename(old / folder.name)
@@ -427,6 +445,9 @@ class LiveWorld:
     def load(self, folder: Path) -> None:
         """Go on from what `save` wrote."""
         self.policy.load(Path(folder))
+        self._unfinished = starts.load(Path(folder))
+        self._source.clear()
+        self._start |= {name: left.start for name, left in self._unfinished.items()}
         self.engine.sync()
 
     def memory_needed(self) -> int:

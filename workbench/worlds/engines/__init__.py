@@ -31,6 +31,10 @@ class Segments(NamedTuple):
     seconds: float
 
 
+NO_SEGMENTS = Segments(*(Ragged.of([], d) for d in (np.int32, np.float32, np.float32)), np.empty(0, object), 0, 0, 0.0)
+"""Of no rows."""
+
+
 class Until(NamedTuple):
     """Where a row pauses before its limit: after one of the marker tokens, or where the last token's entropy exceeded
     `entropy` nats."""
