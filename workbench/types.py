@@ -488,10 +488,13 @@ class Step:
     def evidence(self, n_prompts: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Plain outcomes by prompt: rows (K,) int64 ascending, successes (K,) and tries (K,) float64.
 
-        Hinted, repaired, teacher, probe and evaluation rollouts are no evidence; neither are null rewards, nor rows
-        that no ask of this step made (ask < 0: replayed, or of another node).
+        Hinted, repaired, teacher, probe and evaluation rollouts are no evidence; neither are null rewards, rows that no
+        ask of this step made (ask < 0: replayed, or of another node), nor continuations of a chosen place (`Node`).
         """
         seen = self.rollouts.plain & (self.rollouts.ask >= 0)
+        inside = np.array([isinstance(s, Node) for s in self.plan.start], bool)
+        if inside.any():
+            seen = seen & ~inside[np.maximum(self.rollouts.ask, 0)]
         prompt = self.rollouts.prompt[seen]
         tries = np.bincount(prompt, minlength=n_prompts)
         solved = np.bincount(prompt, self.rollouts.correct[seen], minlength=n_prompts)

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from contract.scripted import equal
 
 from workbench.methods.arrol import Arrol
 from workbench.methods.branchgrpo import Branchgrpo
+from workbench.methods.duet import Duet
 from workbench.methods.echo import Echo
 from workbench.methods.ettrl import Ettrl
 from workbench.methods.grpo import Grpo
 from workbench.methods.latr import Latr
+from workbench.methods.trace import Trace
 from workbench.numerics.forks import nodes_of
 from workbench.pipeline import Pipeline, run
 from workbench.types import Budget
 from workbench.worlds.live import LiveWorld
 
-from .conftest import toy_model, toy_tokenizer
+from .conftest import ALPHABET, toy_model, toy_tokenizer
 
 BUDGET = Budget(prompts=3, rollouts=24)
 
@@ -102,15 +105,23 @@ def test_ettrl_forks_base_rollouts_where_they_were_least_certain(task):
     assert forked >= 18
 
 
-@pytest.mark.parametrize("method", [Branchgrpo(every=2), Latr(tau_abs=0.05, tau_rel=0.9), Arrol(l_detect=2, warmup=1)])
+@pytest.mark.parametrize(
+    "method",
+    [
+        Branchgrpo(every=2),
+        Latr(tau_abs=0.05, tau_rel=0.9),
+        Arrol(l_detect=2, warmup=1),
+        Trace(continuations=2, every=1),
+        Duet(markers=("1",), every=1, min_tokens=1, length=4.0, grace=0),
+    ],
+)
 def test_states_fold_from_the_steps(task, method):
     made = steps_of(task, method, steps=4)
     world = LiveWorld(task, (toy_model(), toy_tokenizer()))
     folded = Pipeline(Grpo(), method).fold(world.pool, [s for _, s in made])[method.name]
     live = made[-1][0][method.name]
     if isinstance(live, tuple):
-        for a, b in zip(live, folded, strict=True):
-            assert np.array_equal(a, b)
+        assert equal(live, folded)
     else:
         assert live == folded
 
@@ -146,3 +157,32 @@ def test_echo_cuts_where_confidence_is_low(task):
     assert 0 < cut.sum() < len(r)
     assert set(r.extra["cut_reason"][cut]) <= {"low_confidence", "tail_decline", "entropy_spike"}
     assert np.isnan(r.reward[cut]).all()
+
+
+@pytest.mark.parametrize(
+    "method", [Trace(continuations=2, every=1, boundaries=()), Trace(continuations=2, boundaries=("a", "1"))]
+)
+def test_trace_continues_where_the_end_may_turn_out_otherwise(task, method):
+    made = steps_of(task, method, steps=4)
+    asked = 0
+    for _, step in made:
+        r, plan = step.rollouts, step.plan
+        roots = r.parent == ""
+        assert roots.sum() == 8  # a third of 24
+        inside = [k for k, s in enumerate(plan.start) if s is not None]
+        assert plan.n[inside].sum() <= 2 * 8
+        row = {i: k for k, i in enumerate(r.id)}
+        for k in np.flatnonzero(~roots):
+            above = row[r.parent[k]]
+            assert 0 < r.fork_at[k] < r.length[above]
+            assert r.group[k] == r.group[above]
+            if not method.every:
+                assert int(r.tokens.row(above)[r.fork_at[k] - 1]) in {ALPHABET.index("a"), ALPHABET.index("1")}
+        if len(inside):
+            assert (plan.why["flip"][inside] > 0).all()
+            assert not step.advantage.tokens.row(int(np.flatnonzero(~roots)[0]))[: r.fork_at[~roots][0]].any()
+        _, _, tried = step.evidence(12)
+        assert tried.sum() == 8  # a continuation of a chosen place is no evidence of difficulty
+        asked += int(plan.n[inside].sum())
+    assert asked > 8
+    assert np.abs(made[-1][0]["trace"].gram).sum() > 0

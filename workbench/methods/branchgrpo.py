@@ -9,9 +9,9 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from workbench.numerics.forks import nodes_of
+from workbench.numerics.forks import credited
 from workbench.stages import Card, Checkpoint, Method, State
-from workbench.types import Advantage, Draft, Fork, Frontier, Plan, Ragged
+from workbench.types import Advantage, Draft, Fork, Frontier, Plan
 
 CARD = Card(
     slug="branchgrpo",
@@ -209,36 +209,9 @@ class Branchgrpo(Method):
 
     def estimate(self, state: State, advantage: Advantage, draft: Draft, rng: np.random.Generator) -> Advantage:
         """Every token of a node gets the node's advantage among those of its depth; shared tokens once, in the first row."""
-        rollouts = draft.rollouts
-        nodes = nodes_of(rollouts)
-        if nodes is None:
-            return advantage
-        offsets = np.concatenate([[0], np.cumsum(rollouts.length)]).astype(np.int64)
-        row = np.repeat(np.arange(len(rollouts)), rollouts.length)
-        tokens = advantage.value[row] if advantage.tokens is None else advantage.tokens.values.copy()
-        value = advantage.value.copy()
-        place = {id_: i for i, id_ in enumerate(nodes["node_id"])}
-        tree = np.array(nodes["tree_id"], dtype=object)
-        for name in dict.fromkeys(tree):
-            mine = np.flatnonzero(tree == name)
-            first = int(mine[0])
-            above = [None if nodes["parent_id"][i] is None else place[nodes["parent_id"][i]] - first for i in mine]
-            leaf = [nodes["row"][i] for i in mine]
-            reward = np.array([float(rollouts.reward[k]) if k >= 0 and advantage.keep[k] else np.nan for k in leaf])
-            logprob = [nodes["behaviour_logprob"][i] or 0.0 for i in mine]
+
+        def credit(above: list[int | None], reward: np.ndarray, logprob: np.ndarray) -> np.ndarray:
             made = node_values(above, reward, logprob, self.fusion, self.temperature)
-            a = depth_advantages(above, made.value, self.clip).advantage
-            seen: set[int] = set()
-            for k in sorted(k for k in leaf if k >= 0):
-                path = [leaf.index(k)]
-                while (up := above[path[-1]]) is not None:
-                    path.append(up)
-                path.pop()  # the prompt
-                at = int(offsets[k])
-                for i in reversed(path):
-                    length = nodes["n_tokens"][mine[i]]
-                    tokens[at : at + length] = 0.0 if i in seen else a[i]
-                    seen.add(i)
-                    at += length
-                value[k] = a[path[0]] if path else 0.0
-        return replace(advantage, value=value, tokens=Ragged(tokens, offsets))
+            return depth_advantages(above, made.value, self.clip).advantage
+
+        return credited(advantage, draft.rollouts, credit)

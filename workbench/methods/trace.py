@@ -13,10 +13,12 @@ from numpy.typing import ArrayLike
 from workbench.numerics import greedy
 from workbench.numerics.apportion import apportion
 from workbench.numerics.beliefs import Belief, set_rows
+from workbench.numerics.forks import credited
+from workbench.numerics.hints import with_asks
 from workbench.numerics.picks import largest, smallest
 from workbench.numerics.predictors import columns
-from workbench.stages import Card, Method
-from workbench.types import Draft, Plan, Pool, Step
+from workbench.stages import Card, Checkpoint, Method, given
+from workbench.types import Advantage, Draft, Fork, Frontier, Node, Plan, Pool, Rollouts, Step
 
 CARD = Card(
     slug="trace",
@@ -26,12 +28,14 @@ CARD = Card(
     deviations=(
         "the predictor of roots is a Beta posterior per prompt that fades by `decay` at each visit and starts at the "
         "running success rate; the paper trains a network on histories",
-        "only the roots: tasks here have one turn and no world resumes a prefix (prefix_allocation, tree_values and "
-        "tree_advantages are the pure functions)",
+        "tasks here have one turn, where the paper spends on roots only: continuations=0. With continuations (the paper's "
+        "is 2) prefixes end behind `boundaries` or every so many tokens, and only rollouts from the prompt are continued",
+        "the predictor of prefixes is a ridge on length, log-probability and entropy so far, beside the prompt's belief",
         "the solver and its ties are inferred; beyond 4 million cells of the table it is greedy, which is exact up to the "
         "last prompt where m_min is 2 or 3",
         "rollouts that would be worth nothing are spread evenly, so that the step's budget is spent",
     ),
+    unspent="continuations that can change nothing are not asked",
     watch="the share of groups with both outcomes against plain GRPO, prompts of the batch that got nothing",
 )
 
@@ -183,12 +187,14 @@ def tree_advantages(
 
 
 class Memory(NamedTuple):
-    """Faded counts of right and wrong rollouts by prompt (N,), and of all prompts together."""
+    """Faded counts of right and wrong rollouts by prompt (N,), and of all prompts together; the ridge's sums (4, 4), (4,)."""
 
     right: np.ndarray
     wrong: np.ndarray
     all_right: float
     all_tried: float
+    gram: np.ndarray
+    moment: np.ndarray
 
 
 @dataclass(frozen=True)
@@ -196,29 +202,80 @@ class Trace(Method):
     """Prompts with the most even odds among `pool_factor` candidates a place, and group sizes that make most of them mixed.
 
     m_max None = the step's budget. prior: rollouts that the running success rate counts as; decay fades a prompt's
-    evidence at each visit, since the policy moves on."""
+    evidence at each visit, since the policy moves on. continuations: rollouts a root may have from inside it, each at most
+    k_max in one place; a root is left behind `boundaries` and after every `every` tokens (0 = not by count), at no more
+    than `most` places. Continuations want an estimator before: Pipeline(Grpo(), Trace(continuations=2))."""
 
     m_min: int = 2
     m_max: int | None = None
     pool_factor: float = 4
     prior: float = 2.0
     decay: float = 0.8
+    continuations: int = 0
+    k_max: int = 4
+    boundaries: tuple[str, ...] = ("\n\n",)
+    every: int = 0
+    most: int = 16
+    ridge: float = 4.0
 
     card = CARD
 
+    @property
+    def needs(self) -> frozenset[str]:  # type: ignore[override]
+        """What starting inside a rollout takes."""
+        return frozenset({"nodes", "behaviour", "token_entropy"}) if self.continuations else frozenset()
+
+    @property
+    def _pauses(self) -> bool:
+        """Whether rollouts pause to note their boundaries."""
+        return bool(self.continuations and self.boundaries)
+
+    @property
+    def checkpoint(self) -> Checkpoint:
+        """Behind every boundary."""
+        return Checkpoint(every=1 << 30, markers=self.boundaries)
+
     def init(self, pool: Pool) -> Memory:
         """No outcome; the running rate is one half."""
-        return Memory(np.zeros(len(pool)), np.zeros(len(pool)), 0.5, 1.0)
+        return Memory(np.zeros(len(pool)), np.zeros(len(pool)), 0.5, 1.0, np.zeros((4, 4)), np.zeros(4))
 
     def observe(self, state: Memory, step: Step) -> Memory:
-        """Count the plain outcomes."""
+        """Count the plain outcomes, and fit what followed the visited prefixes."""
         rows, solved, tried = step.evidence(len(state.right))
+        gram, moment = self.decay * state.gram, self.decay * state.moment
+        if self.continuations and (seen := self._prefixes(state, step.rollouts)).x.size:
+            wanted = _outcomes(step.rollouts, seen.row, seen.at) - seen.prior
+            gram, moment = gram + seen.x.T @ seen.x, moment + seen.x.T @ wanted
         return Memory(
             set_rows(state.right, rows, self.decay * state.right[rows] + solved),
             set_rows(state.wrong, rows, self.decay * state.wrong[rows] + tried - solved),
             self.decay * state.all_right + float(solved.sum()),
             self.decay * state.all_tried + float(tried.sum()),
+            gram,
+            moment,
         )
+
+    def _prefixes(self, state: Memory, rollouts: Rollouts) -> Prefixes:
+        """The places inside the plain judged rollouts at which they may be continued, and what is known of each."""
+        if rollouts.logp is None or rollouts.entropy is None:
+            raise ValueError(
+                "trace predicts from the log-probabilities of a prefix, and these rollouts have none recorded"
+            )
+        marks = rollouts.extra.get("marks")
+        row, at, x = [], [], []
+        for k in np.flatnonzero(rollouts.plain & (rollouts.ask >= 0) & (rollouts.parent == "")).tolist():
+            places = set(range(self.every, int(rollouts.length[k]), self.every)) if self.every else set()
+            places |= set() if marks is None else set(marks.row(k).tolist())
+            inside = np.array(sorted(p for p in places if 0 < p < rollouts.length[k]), np.int64)
+            if len(inside) > self.most:
+                inside = inside[np.linspace(0, len(inside) - 1, self.most).round().astype(np.int64)]
+            nats = np.cumsum(rollouts.logp.row(k), dtype=float)[inside - 1] / np.maximum(inside, 1)
+            doubt = np.cumsum(rollouts.entropy.row(k), dtype=float)[inside - 1] / np.maximum(inside, 1)
+            row += [k] * len(inside)
+            at += inside.tolist()
+            x += np.stack([np.ones(len(inside)), np.log1p(inside), nats, doubt], 1).tolist()
+        rows = np.array(row, np.int64)
+        return Prefixes(rows, np.array(at, np.int64), np.array(x), self._belief(state, rollouts.prompt[rows]).mean)
 
     def _belief(self, state: Memory, rows: np.ndarray | slice = slice(None)) -> Belief:
         """Beta beliefs around the running success rate, kept off 0 and 1."""
@@ -245,9 +302,75 @@ class Trace(Method):
         fresh = draft.fresh
         if not len(fresh):
             return Plan(fresh, fresh)
-        share = round(draft.budget.rollouts * len(fresh) / draft.budget.prompts)
+        share = round(draft.budget.rollouts * len(fresh) / draft.budget.prompts) // (1 + self.continuations)
         v = self._belief(state, fresh).mean
         m_max = max(share if self.m_max is None else self.m_max, self.m_min)
         m = root_allocation(v, share, self.m_min, m_max).m
         m = m + apportion((m > 0).astype(float), share - int(m.sum()))
         return Plan(fresh, m, why={"v": v, "root_value": root_value(v, m)})
+
+    @given("continuations")
+    def amend(self, state: Memory, plan: Plan, draft: Draft, rng: np.random.Generator) -> Plan:
+        """Once its rollouts are judged, continue a prompt's where the end may turn out otherwise."""
+        done, r = draft.plan, draft.rollouts
+        if done is None or r is None or any(isinstance(s, Node) for s in done.start):
+            return plan
+        seen = self._prefixes(state, r)
+        if not len(seen.row):
+            return plan
+        w = np.linalg.solve(state.gram + self.ridge * np.eye(4), state.moment)
+        value = np.clip(seen.prior + seen.x @ w, 0.0, 1.0)
+        prompts, counts, starts, why = [], [], [], {"value": [], "flip": []}
+        for p in np.unique(r.prompt[seen.row]):
+            mine = np.flatnonzero(r.prompt[seen.row] == p)
+            nodes = [
+                {"rollout": k, "turn": t, "reward": float(r.correct[k]), "value": v}
+                for k, t, v in zip(seen.row[mine].tolist(), seen.at[mine].tolist(), value[mine].tolist(), strict=True)
+            ]
+            roots = int(((r.prompt == p) & (r.purpose == "train") & (r.context == "") & (r.parent == "")).sum())
+            made = prefix_allocation(nodes, roots * self.continuations, self.k_max)
+            for i in np.flatnonzero(made.k):
+                prompts.append(int(p))
+                counts.append(int(made.k[i]))
+                starts.append(Node(f"{r.id[nodes[i]['rollout']]}@{nodes[i]['turn']}"))
+                why["value"].append(nodes[i]["value"])
+                why["flip"].append(float(made.flip[i]))
+        return with_asks(plan, prompts, counts, starts, [""] * len(prompts), why)
+
+    @given("_pauses")
+    def branch(self, state: Memory, frontier: Frontier, rng: np.random.Generator) -> Fork:
+        """Nothing forks while it grows: rollouts pause behind boundaries, so that the places are known."""
+        none = np.full(len(frontier), -1, np.int64)
+        return Fork(np.ones(len(frontier), np.int64), none, none)
+
+    @given("continuations")
+    def estimate(self, state: Memory, advantage: Advantage, draft: Draft, rng: np.random.Generator) -> Advantage:
+        """Every token of a continued rollout gets the mean advantage of the leaves behind it; shared tokens once."""
+
+        def credit(above: list[int | None], reward: np.ndarray, logprob: np.ndarray) -> np.ndarray:
+            parent = np.array([-1 if p is None else p for p in above])
+            return tree_advantages(parent, reward).node_advantage
+
+        return credited(advantage, draft.rollouts, credit)
+
+
+class Prefixes(NamedTuple):
+    """Places inside rollouts: row and at (n,) int64 tokens kept; x (n, 4) one, log length, mean log-probability and mean
+    entropy so far; prior (n,) the prompt's believed success rate."""
+
+    row: np.ndarray
+    at: np.ndarray
+    x: np.ndarray
+    prior: np.ndarray
+
+
+def _outcomes(rollouts: Rollouts, row: np.ndarray, at: np.ndarray) -> np.ndarray:
+    """(n,) mean success of all judged rollouts that pass the first at (n,) tokens of the rollouts row (n,)."""
+    place = {i: k for k, i in enumerate(rollouts.id)}
+    judged = np.flatnonzero((rollouts.parent != "") & np.isfinite(rollouts.correct))
+    above = np.array([place.get(rollouts.parent[k], -1) for k in judged], np.int64)
+    out = np.empty(len(row))
+    for i, (k, t) in enumerate(zip(row.tolist(), at.tolist(), strict=True)):
+        later = judged[(above == k) & (rollouts.fork_at[judged] >= t)]
+        out[i] = np.append(rollouts.correct[later], rollouts.correct[k]).mean()
+    return out

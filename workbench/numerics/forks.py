@@ -5,12 +5,17 @@ Rollouts hold their whole path, so parents and places are all that is needed; wh
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
-from workbench.types import Rollouts
+from workbench.types import Advantage, Ragged, Rollouts
+
+Credit = Callable[[list[int | None], np.ndarray, np.ndarray], np.ndarray]
+"""(parents, rewards (n,) of leaves and NaN elsewhere, log-probabilities (n,)) of a tree's nodes -> advantages (n,)."""
 
 
 def nodes_of(rollouts: Rollouts) -> dict[str, list[Any]] | None:
@@ -55,6 +60,41 @@ def nodes_of(rollouts: Rollouts) -> dict[str, list[Any]] | None:
             out.add(f"{rollouts.id[i]}@{last}.end", tree, ends[i, last], "model", i, last, last)
         out.close(i)
     return out.columns
+
+
+def credited(advantage: Advantage, rollouts: Rollouts, credit: Credit) -> Advantage:
+    """Advantages of nodes as those of tokens, where rollouts forked: every shared token once, in the first row that passes
+    it; value (R,) is that of a row's last node. Rows outside trees, and steps without any, keep theirs."""
+    nodes = nodes_of(rollouts)
+    if nodes is None:
+        return advantage
+    offsets = np.concatenate([[0], np.cumsum(rollouts.length)]).astype(np.int64)
+    row = np.repeat(np.arange(len(rollouts)), rollouts.length)
+    tokens = advantage.value[row] if advantage.tokens is None else advantage.tokens.values.copy()
+    value = advantage.value.copy()
+    place = {id_: i for i, id_ in enumerate(nodes["node_id"])}
+    tree = np.array(nodes["tree_id"], dtype=object)
+    for name in dict.fromkeys(tree):
+        mine = np.flatnonzero(tree == name)
+        inside = {int(i): k for k, i in enumerate(mine)}
+        above = [None if (p := nodes["parent_id"][i]) is None else inside[place[p]] for i in mine]
+        leaf = [nodes["row"][i] for i in mine]
+        reward = np.array([float(rollouts.reward[k]) if k >= 0 and advantage.keep[k] else np.nan for k in leaf])
+        a = credit(above, reward, np.array([nodes["behaviour_logprob"][i] or 0.0 for i in mine]))
+        seen: set[int] = set()
+        for k in sorted(k for k in leaf if k >= 0):
+            path = [leaf.index(k)]
+            while (up := above[path[-1]]) is not None:
+                path.append(up)
+            path.pop()  # the prompt
+            at = int(offsets[k])
+            for i in reversed(path):
+                length = nodes["n_tokens"][mine[i]]
+                tokens[at : at + length] = 0.0 if i in seen else a[i]
+                seen.add(i)
+                at += length
+            value[k] = a[path[0]] if path else 0.0
+    return replace(advantage, value=value, tokens=Ragged(tokens, offsets))
 
 
 class _Nodes:
