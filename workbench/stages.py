@@ -85,12 +85,14 @@ class Card:
 
 class Checkpoint(NamedTuple):
     """Where rollouts pause for branch and prune: after `every` tokens, after a token that holds one of the markers, and
-    where entropy exceeds `entropy` nats. top: likeliest next tokens shown at a checkpoint."""
+    where entropy exceeds `entropy` nats. top: likeliest next tokens shown at a checkpoint, as
+    frontier.extra["top_tokens"] and ["top_logp"] (B, top). hidden: as ["hidden"] (B, d) float32, the last layer's states."""
 
     every: int = 16
     markers: tuple[str, ...] = ()
     entropy: float | None = None
     top: int = 0
+    hidden: bool = False
 
     @staticmethod
     def union(wanted: Sequence[Checkpoint]) -> Checkpoint:
@@ -101,6 +103,7 @@ class Checkpoint(NamedTuple):
             tuple(dict.fromkeys(m for c in wanted for m in c.markers)),
             min(entropies) if entropies else None,
             max((c.top for c in wanted), default=0),
+            any(c.hidden for c in wanted),
         )
 
 

@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 import torch
 
+from workbench.stages import Branch, Checkpoint, Prune
+from workbench.types import Cut, Fork, Plan
 from workbench.worlds.engines.draws import streams
 from workbench.worlds.engines.transformers import TransformersEngine
 
@@ -49,3 +51,30 @@ def test_state_and_likeliest_tokens_after_pauses_forks_and_rewinds(dtype):
     session.rewind(1, 3, None)
     paths[1] = paths[1][:-3]
     agrees()
+
+
+def test_a_checkpoint_shows_the_state_of_every_branch_where_a_method_asks_for_it(world):
+    seen = []
+
+    def prune(frontier) -> Cut:
+        b = len(frontier)
+        for i in range(b):
+            prefix = world.prefix(world.pool, int(frontier.prompt[i]))
+            state, _ = alone(world.policy.model, [*prefix, *frontier.tokens.row(i).tolist()])
+            assert frontier.extra["hidden"][i] == pytest.approx(state, abs=1e-4)
+        seen.append(b)
+        return Cut(np.ones(b, np.int64), np.full(b, "", object), np.ones(b))
+
+    def branch(frontier) -> Fork:
+        assert "hidden" in frontier.extra
+        b = len(frontier)
+        return Fork(np.where(frontier.n_tokens == 2, 2, 1), np.full(b, 1), np.full(b, -1))
+
+    assert "hidden" in world.offers
+    rows = world.sample(
+        Plan([0, 4], [3, 2], step=1), Branch(branch, Checkpoint(2)), Prune(prune, Checkpoint(2, hidden=True))
+    )
+    assert len(rows) > 5
+    assert len(seen) > 1
+    assert Checkpoint.union([Checkpoint(), Checkpoint(hidden=True)]).hidden
+    assert not Checkpoint.union([Checkpoint(), Checkpoint()]).hidden

@@ -183,6 +183,8 @@ class Growth:
         extra: dict[str, np.ndarray] = {}
         if self.pause.top:
             extra["top_tokens"], extra["top_logp"] = self.session.top(self.pause.top)
+        if self.pause.hidden:
+            extra["hidden"] = self.session.hidden()
         names = dict.fromkeys(name for b in self.branches for name in b.memory)
         blank = {n: next(b.memory[n] for b in self.branches if n in b.memory) for n in names}
         return Frontier(

@@ -79,7 +79,9 @@ class LiveWorld:
     (recompute, reference, row_norms, clip, betas), and lora: the rank of adapters trained instead of all weights.
     """
 
-    offers = frozenset({"behaviour", "proximal", "current", "token_entropy", "top_tokens", "nodes", "tokens", "resume"})
+    offers = frozenset(
+        {"behaviour", "proximal", "current", "token_entropy", "top_tokens", "nodes", "tokens", "resume", "hidden"}
+    )
 
     def __init__(
         self,
