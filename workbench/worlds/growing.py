@@ -75,10 +75,12 @@ class Growth:
         decode: Callable[[list[list[int]]], list[str]],
         markers: Callable[[tuple[str, ...]], frozenset[int]] = lambda texts: frozenset(),
         capacity: int = CAPACITY,
+        ended: Callable[[Sequence[Grown]], None] | None = None,
     ) -> None:
         self.session, self.branches, self.rows = session, list(branches), rows
         self.seed, self.branch, self.prune, self.decode, self.capacity = seed, branch, prune, decode, capacity
         self.decisions: list[Decision] = []
+        self.ended = ended  # told of branches that came to their own end, while others go on
         hooks = [h.checkpoint for h in (branch, prune) if h is not None]
         self.pause = Checkpoint.union(hooks) if hooks else Checkpoint(every=1 << 30)
         self.until = Until(markers(self.pause.markers), self.pause.entropy)
@@ -104,6 +106,8 @@ class Growth:
             b.finish = str(made.finish[k]) or ("length" if len(b.tokens) >= b.limit else "")
             if b.tokens[-1] in self.until.markers:
                 b.marks.append(len(b.tokens))
+        if self.ended is not None and (over := [b for b in mine if b.finish]):
+            self.ended(over)
         here = [i for k, i in enumerate(self.alive) if made.finish[k] != "stop"]  # rows still in the session
         on = [k for k, i in enumerate(here) if not self.branches[i].finish]
         if len(on) < len(here):

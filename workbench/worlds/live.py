@@ -7,7 +7,7 @@ import shutil
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -21,13 +21,14 @@ from workbench.pipeline import fates
 from workbench.stages import Branch, LossFn, Prune
 from workbench.types import Advantage, Node, Plan, Pool, Ragged, Resume, Rollouts, Text
 from workbench.worlds import adapters, starts
-from workbench.worlds.engines import NO_SEGMENTS, Segments
+from workbench.worlds.engines import NO_SEGMENTS, Ended, Segments
 from workbench.worlds.engines.attention import use_grouped
 from workbench.worlds.engines.choice import pick
 from workbench.worlds.engines.draws import streams
 from workbench.worlds.engines.llama import supported
 from workbench.worlds.engines.transformers import ROWS, TransformersEngine
-from workbench.worlds.growing import UNJUDGED, Decision, Grown, Growth, decision_columns, rollouts_of
+from workbench.worlds.growing import Decision, Grown, Growth, decision_columns, rollouts_of
+from workbench.worlds.judging import Judging
 from workbench.worlds.packing import StreamPolicy
 from workbench.worlds.policy import Lines, Policy
 from workbench.worlds.starts import Begin, Trail, Unfinished, joined, sampled_by, trails
@@ -161,35 +162,25 @@ class LiveWorld:
         begins = [self._begin(plan, a) for a in range(len(plan))]
         asked = self._placed(Rollouts.asked(plan, self.pool, self.version), begins)
         limit = np.where(plan.max_tokens > 0, plan.max_tokens, self.max_tokens)
-        if branch is None and prune is None:
-            rows, made = self._generate(begins, asked, limit, self._names(asked, begins))
-        else:
-            rows, made = self._grow(begins, asked, limit, branch, prune)
-        self._spent.update(
-            sample_seconds=made.seconds,
-            sample_cpu_seconds=time.process_time() - cpu,
-            prefilled_tokens=made.prefilled,
-            decoded_tokens=made.decoded,
-        )
-        for i, a in zip(rows.id, rows.ask, strict=True):
-            if plan.start[a] is not None:  # inside a rollout: what that one began with
-                self._start[i] = self._text_of(plan.start[a])
-        scored = self._judged(rows)
+        with Judging(self.task, self.pool) as judging:
+            if branch is None and prune is None:
+                rows, made = self._generate(begins, asked, limit, self._names(asked, begins), judging)
+            else:
+                rows, made = self._grow(begins, asked, limit, branch, prune, judging)
+            self._spent.update(
+                sample_seconds=made.seconds,
+                sample_cpu_seconds=time.process_time() - cpu,
+                prefilled_tokens=made.prefilled,
+                decoded_tokens=made.decoded,
+            )
+            for i, a in zip(rows.id, rows.ask, strict=True):
+                if plan.start[a] is not None:  # inside a rollout: what that one began with
+                    self._start[i] = self._text_of(plan.start[a])
+            began = time.perf_counter()
+            scored = judging.finish(rows)
+            self._spent.update(verify_seconds=time.perf_counter() - began)
         self._trails |= dict(zip(scored.id, trails(scored, np.arange(len(scored))), strict=True))
         return scored
-
-    def _judged(self, rows: Rollouts) -> Rollouts:
-        """Verified rollouts; those that were cut off before their end are not judged."""
-        cut = np.isin(rows.finish, UNJUDGED)
-        hidden = rows.with_(
-            failure=np.where(cut, "cut", rows.failure).astype(object)
-        )  # verifiers pass over failed rows
-        scored = self.task.score(hidden, self.pool)
-        if not cut.any():
-            return scored
-        null = {n: np.where(cut, np.nan, getattr(scored, n)) for n in ("reward", "correct")}
-        parts = {n: np.where(cut, np.nan, c) for n, c in scored.rewards.items()}
-        return scored.with_(**null, rewards=parts, failure=np.where(cut, rows.failure, scored.failure).astype(object))
 
     def _begin(self, plan: Plan, a: int) -> Begin:
         """Where the rows of an ask begin; ValueError for rollouts that are not there to go on from."""
@@ -245,7 +236,13 @@ class LiveWorld:
         return decision_columns(made) if made else None
 
     def _grow(
-        self, begins: Sequence[Begin], rows: Rollouts, limit: np.ndarray, branch: Branch | None, prune: Prune | None
+        self,
+        begins: Sequence[Begin],
+        rows: Rollouts,
+        limit: np.ndarray,
+        branch: Branch | None,
+        prune: Prune | None,
+        judging: Judging,
     ) -> tuple[Rollouts, Segments]:
         """Rollouts that pause at checkpoints."""
         # an engine that makes whole answers only leaves this to plain passes over the weights that train
@@ -268,8 +265,16 @@ class LiveWorld:
             temperature=self.temperature,
             stop=self.stop_ids,
         )
+
+        def ended(over: Sequence[Grown]) -> None:
+            part = rows.take(np.array([b.row for b in over]))
+            judging.put(
+                part.with_(id=np.array([b.id for b in over], object), text=self._texts([b.tokens for b in over]))
+            )
+
         growth = Growth(
-            session, branches, rows, seed=self.seed, branch=branch, prune=prune, decode=self._decode, markers=self._markers
+            session, branches, rows, seed=self.seed, branch=branch, prune=prune, decode=self._decode, markers=self._markers,
+            ended=ended if judging.early else None,
         )  # fmt: skip
         growth.run()
         self._decisions += growth.decisions
@@ -279,6 +284,12 @@ class LiveWorld:
             done.tokens, done.logp, done.entropy, done.finish, session.prefilled, session.decoded, growth.seconds
         )
         return self._finished(done, [begins[a].trail for a in done.ask]), spent
+
+    def _texts(self, tokens: Iterable[Sequence[int]]) -> np.ndarray:
+        """(R,) str: what token lists say, up to the first stop string."""
+        return np.array(
+            [_until(text, self.task.stop) for text in self._decode([list(t) for t in tokens])], dtype=object
+        )
 
     def _decode(self, tokens: list[list[int]]) -> list[str]:
         return self.tokenizer.batch_decode(tokens, skip_special_tokens=True)
@@ -301,14 +312,21 @@ class LiveWorld:
         return self.task.score(made.with_(extra={}), self.evaluation)
 
     def _generate(
-        self, begins: Sequence[Begin], rows: Rollouts, limit: np.ndarray, names: Sequence[str]
+        self,
+        begins: Sequence[Begin],
+        rows: Rollouts,
+        limit: np.ndarray,
+        names: Sequence[str],
+        judging: Judging | None = None,
     ) -> tuple[Rollouts, Segments]:
         """Whole answers: rows of the asks that begins are of, each drawing from the stream of its name."""
         before = [begins[a].trail for a in rows.ask]
         room = limit - [b.trail.n for b in begins]
         going = np.array([not b.ended for b in begins], bool) & (room > 0)
         asks, on = np.flatnonzero(going), np.flatnonzero(going[rows.ask])
-        made = NO_SEGMENTS
+        made, watch = NO_SEGMENTS, {}
+        if judging is not None and judging.early and getattr(self.engine, "tells", False):
+            watch = {"ended": self._groups(rows, before, on, judging)}
         if len(on):
             made = self.engine.generate(
                 [begins[a].prefix + begins[a].trail.tokens.tolist() for a in asks],
@@ -318,6 +336,7 @@ class LiveWorld:
                 position=np.array([before[i].n for i in on], np.int64),
                 temperature=self.temperature,
                 stop=self.stop_ids,
+                **watch,
             )
         place = np.full(len(rows), len(on))  # what has ended already goes on with nothing
         place[on] = np.arange(len(on))
@@ -328,15 +347,28 @@ class LiveWorld:
         done = rows.with_(finish=finish, tokens=tokens, logp=logp, entropy=entropy)
         return self._finished(done, before), made
 
+    def _groups(self, rows: Rollouts, before: Sequence[Trail], on: np.ndarray, judging: Judging) -> Ended:
+        """Hands the rows of an ask to the verifier once the last of them has ended; on (B,): rows that are generated."""
+        left, made = np.bincount(rows.ask[on]), {}
+
+        def ended(i: int, tokens: np.ndarray) -> None:
+            row, a = on[i], rows.ask[on[i]]
+            made[row] = [*before[row].tokens, *tokens]
+            left[a] -= 1
+            if not left[a]:
+                mine = on[rows.ask[on] == a]
+                judging.put(rows.take(mine).with_(text=self._texts(made[r] for r in mine)))
+
+        return ended
+
     def _finished(self, rows: Rollouts, before: Sequence[Trail]) -> Rollouts:
         """Generated rows with their text, length, and the versions that sampled them."""
         assert rows.tokens is not None
         sampled = sampled_by(before, rows.tokens, self.version)
         some, last = rows.tokens.lengths > 0, np.full(len(rows), self.version)
         last[some] = sampled.values[rows.tokens.offsets[1:][some] - 1]
-        texts = self._decode([t.tolist() for t in rows.tokens.rows()])
         return rows.with_(
-            text=np.array([_until(text, self.task.stop) for text in texts], dtype=object),
+            text=self._texts(t.tolist() for t in rows.tokens.rows()),
             length=rows.tokens.lengths,
             version=last,
             extra={**rows.extra, "token_version": sampled} if self._mixed else rows.extra,

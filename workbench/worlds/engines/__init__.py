@@ -6,8 +6,8 @@ rollout is a segment from its prompt; a fork, a resumed or a hinted rollout is a
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from typing import NamedTuple, Protocol
+from collections.abc import Callable, Collection, Sequence
+from typing import NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 
@@ -46,8 +46,12 @@ class Until(NamedTuple):
 NEVER = Until()
 
 
+Ended: TypeAlias = Callable[[int, np.ndarray], None]
+"""Told of each row as soon as it has ended: its number, and its tokens (T,) int32, while others are still generated."""
+
+
 class Engine(Protocol):
-    """Something that continues prefixes under the current weights."""
+    """Something that continues prefixes under the current weights. One with `tells = True` takes `ended=` in generate."""
 
     def generate(
         self,

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from transformers import PreTrainedModel
 
-from workbench.worlds.engines import Segments
+from workbench.worlds.engines import Ended, Segments
 from workbench.worlds.engines.draws import GOLDEN
 from workbench.worlds.engines.llama import Llama, forward, prefill, reference
 from workbench.worlds.engines.record import Record
@@ -135,6 +135,8 @@ class GraphEngine:
     Raises ValueError for models whose arithmetic is not `llama`'s.
     """
 
+    tells = True
+
     def __init__(
         self,
         model: PreTrainedModel,
@@ -210,6 +212,7 @@ class GraphEngine:
         position: np.ndarray | None = None,
         temperature: float = 1.0,
         stop: Collection[int] = (),
+        ended: Ended | None = None,
     ) -> Segments:
         """See `Engine.generate`. Equal prefixes are computed once, also when they come from several asks."""
         began = time.perf_counter()
@@ -222,7 +225,7 @@ class GraphEngine:
         limit = np.repeat(np.asarray(max_tokens, np.int64), n)
         if len(owner) and limit.min() < 1:
             raise ValueError(f"max_tokens must be at least 1, not {limit.min()}")
-        record = Chunks(limit)
+        record = Chunks(limit, ended)
         if not len(owner):
             return record.segments(0, 0, time.perf_counter() - began)
         length = np.array([len(p) for p in distinct], np.int64)
@@ -248,6 +251,7 @@ class GraphEngine:
             record.add(rows, *self.run(len(rows), steps, temperature == 0), stops)
             stay = np.flatnonzero(~record.done[rows])
             if len(stay) < len(rows):
+                record.tell(np.delete(rows, stay))
                 free = np.concatenate([free, np.delete(slot, stay)])
                 rows, slot = rows[stay], slot[stay]
                 self.board.order(stay)

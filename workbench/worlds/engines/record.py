@@ -5,18 +5,25 @@ from __future__ import annotations
 import numpy as np
 
 from workbench.types import Ragged
-from workbench.worlds.engines import Segments
+from workbench.worlds.engines import Ended, Segments
 
 
 class Record:
-    """R rows of at most limit (R,) tokens each; engines add to it as they draw, token by token or in chunks."""
+    """R rows of at most limit (R,) tokens each; engines add to it as they draw, token by token or in chunks.
 
-    def __init__(self, limit: np.ndarray) -> None:
+    ended: who wants to be told of rows that have ended."""
+
+    def __init__(self, limit: np.ndarray, ended: Ended | None = None) -> None:
         shape = (len(limit), int(limit.max(initial=0)))
-        self.limit = limit
+        self.limit, self.ended = limit, ended
         self.tokens, self.length = np.zeros(shape, np.int32), np.zeros(len(limit), np.int64)
         self.logp, self.entropy = np.zeros((2, *shape), np.float32)
         self.finish = np.full(len(limit), "length", dtype=object)
+
+    def tell(self, rows: np.ndarray) -> None:
+        """These rows have ended."""
+        for row in rows.tolist() if self.ended is not None else ():
+            self.ended(row, self.tokens[row, : self.length[row]].copy())  # type: ignore[misc]
 
     def segments(self, prefilled: int, decoded: int, seconds: float) -> Segments:
         """The ragged columns."""

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 import numpy as np
 
 from workbench.types import Ragged
-from workbench.worlds.engines import NEVER, Segments, Until
+from workbench.worlds.engines import NEVER, Ended, Segments, Until
 from workbench.worlds.engines.draws import uniform
 
 Script = Callable[[tuple[int, ...]], Mapping[int, float]]
@@ -35,6 +35,7 @@ class ScriptedEngine:
     """Continues prefixes as a script says. Weights are none, so `sync` does nothing."""
 
     copy_of = None
+    tells = True
 
     def __init__(self, script: Script) -> None:
         self.script = script
@@ -65,11 +66,14 @@ class ScriptedEngine:
         position: np.ndarray | None = None,
         temperature: float = 1.0,
         stop: Collection[int] = (),
+        ended: Ended | None = None,
     ) -> Segments:
         """See `Engine.generate`."""
         owner = np.repeat(np.arange(len(prefixes)), np.asarray(n, np.int64))
         session = self.open(prefixes, owner, keys, position=position, temperature=temperature, stop=stop)
         made = session.advance(np.repeat(np.asarray(max_tokens, np.int64), n))
+        for row, tokens in enumerate(made.tokens.rows() if ended is not None else ()):
+            ended(row, tokens)  # type: ignore[misc]
         finish = np.where(made.finish == "", "length", made.finish).astype(object)
         return made._replace(finish=finish, prefilled=session.prefilled, decoded=session.decoded)
 

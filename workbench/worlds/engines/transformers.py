@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from transformers import PreTrainedModel
 
-from workbench.worlds.engines import Segments
+from workbench.worlds.engines import Ended, Segments
 from workbench.worlds.engines.draws import uniform
 from workbench.worlds.engines.forward import body, fan_out, logits_of, prefill
 from workbench.worlds.engines.record import Record
@@ -43,6 +43,8 @@ class _Steps(Record):
 
 class TransformersEngine:
     """Samples from a transformers model; `copy_of` is the policy's model when this one is a copy in another dtype."""
+
+    tells = True
 
     def __init__(self, model: PreTrainedModel, copy_of: PreTrainedModel | None = None, *, max_rows: int = ROWS) -> None:
         self.model = model
@@ -80,6 +82,7 @@ class TransformersEngine:
         position: np.ndarray | None = None,
         temperature: float = 1.0,
         stop: Collection[int] = (),
+        ended: Ended | None = None,
     ) -> Segments:
         """See `Engine.generate`. Equal prefixes are computed once, also when they come from several asks."""
         began = time.perf_counter()
@@ -89,7 +92,7 @@ class TransformersEngine:
         distinct = list(place)
         if not all(distinct):
             raise ValueError("a prefix without tokens cannot be continued; a prompt has at least one token")
-        record = _Steps(np.repeat(np.asarray(max_tokens, np.int64), n))
+        record = _Steps(np.repeat(np.asarray(max_tokens, np.int64), n), ended)
         if len(owner) and record.limit.min() < 1:
             raise ValueError(f"max_tokens must be at least 1, not {record.limit.min()}")
         first = np.zeros(len(owner), np.int64) if position is None else np.asarray(position, np.int64)
@@ -126,6 +129,7 @@ class TransformersEngine:
             draw = torch.as_tensor(uniform(keys[rows], first[rows] + t), device=device)
             token, logp, entropy = choose(logits, draw, temperature)
             alive = record.add(rows, t, token, logp, entropy, stops)
+            record.tell(rows[~alive])
             if not alive.any():
                 return
             keep = torch.as_tensor(np.flatnonzero(alive), device=device)

@@ -1,0 +1,165 @@
+"""Verifiers at work while rollouts are generated: they hold up nothing, and say what they would have said at the end."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from workbench.stages import Checkpoint, Prune
+from workbench.tasks.isolated import Isolated
+from workbench.tasks.task import Task
+from workbench.types import Cut, Plan
+from workbench.worlds.engines.graph import GraphEngine
+from workbench.worlds.judging import Judging
+from workbench.worlds.live import LiveWorld
+
+from .conftest import pool_of, toy_model, toy_tokenizer
+
+PLAN = Plan(np.array([0, 3, 11]), np.array([4, 2, 3]), step=1)
+
+
+def world_of(verify, engine: str = "transformers", **options) -> LiveWorld:
+    verifier = Isolated(verify, workers=1, **options)
+    task = Task("toy", pool_of(range(2, 14)), pool_of(range(50, 53)), 12, ("\n",), verifier)
+    world = LiveWorld(task, (toy_model(), toy_tokenizer()), seed=3)
+    if engine == "graph":
+        world.engine = GraphEngine(world.policy.model)
+    return world
+
+
+def appears(path: str, seconds: float = 30.0) -> bool:
+    """Wait for a file."""
+    until = time.monotonic() + seconds
+    while not Path(path).exists() and time.monotonic() < until:
+        time.sleep(0.01)
+    return Path(path).exists()
+
+
+def digits(completion: str, answer: str) -> float:
+    """Share of digits."""
+    return sum(c.isdigit() for c in completion) / max(1, len(completion))
+
+
+@pytest.mark.parametrize("engine", ["transformers", "graph"])
+def test_a_hanging_verifier_does_not_hold_generation(tmp_path, engine):
+    begun, generated = str(tmp_path / "begun"), str(tmp_path / "generated")
+
+    def hangs(completion: str, answer: str) -> float:
+        import time
+        from pathlib import Path
+
+        Path(begun).touch()
+        for _ in range(3000):
+            if Path(generated).exists():
+                return 1.0
+            time.sleep(0.01)
+        return 0.0
+
+    world = world_of(hangs, engine, timeout=30.0)
+    generate, ended_before_the_end = world.engine.generate, []
+
+    def watched(*arguments, ended, **options):
+        def told(row, tokens):
+            ended(row, tokens)
+            ended_before_the_end.append(row)
+
+        made = generate(*arguments, ended=told, **options)
+        assert appears(begun)  # a group is being judged, and generation has got to its end
+        Path(generated).touch()
+        return made
+
+    world.engine.generate = watched
+    rows = world.sample(PLAN)
+    assert sorted(ended_before_the_end) == list(range(9))
+    assert rows.reward.tolist() == [1.0] * 9
+    assert rows.failure.tolist() == [""] * 9
+    world.task.verifier.close()
+
+
+def test_the_first_group_is_judged_while_the_others_are_generated(tmp_path):
+    judged = str(tmp_path / "judged")
+
+    def touches(completion: str, answer: str) -> float:
+        from pathlib import Path
+
+        Path(judged).touch()
+        return 1.0
+
+    world = world_of(touches)
+    world.engine.max_rows = 4  # the prompts one after the other
+    generate, seen = world.engine.generate, []
+
+    def watched(*arguments, ended, **options):
+        def told(row, tokens):
+            if row == 8:  # the last one waits for a verdict on an earlier one
+                seen.append(appears(judged))
+            ended(row, tokens)
+
+        return generate(*arguments, ended=told, **options)
+
+    world.engine.generate = watched
+    assert world.sample(PLAN).reward.tolist() == [1.0] * 9
+    assert seen == [True]
+    world.task.verifier.close()
+
+
+def test_a_verifier_that_never_answers_costs_rewards_and_not_the_step():
+    def never(completion: str, answer: str) -> float:
+        while True:
+            pass
+
+    world = world_of(never, timeout=0.2)
+    with pytest.warns(RuntimeWarning, match="no verdict within"):
+        rows = world.sample(Plan(np.array([0, 3]), np.array([1, 1]), step=1))
+    assert np.isnan(rows.reward).all()
+    assert set(rows.failure) == {"verifier_timeout"}
+    assert (rows.length > 0).all()
+    world.task.verifier.close()
+
+
+@pytest.mark.parametrize("grown", [False, True])
+def test_verdicts_are_those_given_at_the_end(grown, monkeypatch):
+    def half(frontier) -> Cut:
+        b = len(frontier)
+        out = (frontier.branch % 2 == 1) & (frontier.n_tokens == 2)
+        return Cut((~out).astype(np.int64), np.where(out, "half", ""), np.ones(b))
+
+    hooks = (None, Prune(half, Checkpoint(2))) if grown else ()
+    early = world_of(digits)
+    rows = early.sample(PLAN, *hooks)
+    late = world_of(digits)
+    make = Judging.__init__
+
+    def waits(self, task, pool):
+        make(self, task, pool)
+        self.early = False
+
+    monkeypatch.setattr(Judging, "__init__", waits)
+    expected = late.sample(PLAN, *hooks)
+    for name in ("id", "text", "answer", "failure", "finish"):
+        assert getattr(rows, name).tolist() == getattr(expected, name).tolist(), name
+    for a, b in ((rows.reward, expected.reward), (rows.correct, expected.correct), *zip(rows.rewards.values(), expected.rewards.values(), strict=True)):  # fmt: skip
+        assert np.array_equal(a, b, equal_nan=True)
+    assert np.isnan(rows.reward).sum() == (rows.finish == "pruned").sum()
+    assert len(set(rows.reward[rows.finish != "pruned"])) > 2
+    for world in (early, late):
+        world.task.verifier.close()
+
+
+def test_a_broken_engine_leaves_no_verifier_behind():
+    world = world_of(digits)
+
+    def breaks(*arguments, ended, **options):
+        for row in range(4):
+            ended(row, np.array([5, 6, 7]))
+        raise RuntimeError("boom")
+
+    world.engine.generate = breaks
+    with pytest.raises(RuntimeError, match="boom"):
+        world.sample(PLAN)
+    del world.engine.generate
+    assert np.isfinite(world.sample(PLAN).reward).all()
+    world.task.verifier.close()
