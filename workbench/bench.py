@@ -1,4 +1,4 @@
-"""Figures of speed and learning, appended as JSON lines: `workbench bench demo | import | start | store | lake | peers | engine | loop | methods | replay | study | all`.
+"""Figures of speed and learning, appended as JSON lines: `workbench bench demo | import | start | store | lake | peers | engine | loop | methods | replay | study | trees | all`.
 
 One object a figure: bench, case, metric, value, unit, peer, ratio (ours / peer, measured in the same run), machine,
 card, date, versions. Wall seconds stand beside CPU seconds, since two busy cores can slow a step twofold.
@@ -152,6 +152,12 @@ def _bench_replay(case: str | None) -> Iterator[Figure]:
     yield from bench_replay(case)
 
 
+def _bench_trees(case: str | None) -> Iterator[Figure]:
+    from workbench.bench_trees import bench_trees
+
+    yield from bench_trees(case)
+
+
 def _bench_peers(case: str | None) -> Iterator[Figure]:
     from workbench.bench_peers import bench_peers
 
@@ -170,6 +176,7 @@ BENCHES: dict[str, Callable[[str | None], Iterator[Figure]]] = {
     "loop": _bench_loop,
     "methods": _bench_methods,
     "study": _bench_study,
+    "trees": _bench_trees,
 }
 
 

@@ -1,0 +1,230 @@
+"""Tree and pruning methods against flat GRPO at equal generated tokens: `workbench bench trees`, told in docs/results/trees.md.
+
+Every run trains the bundled tiny model until it has generated as many tokens as the others: a prefix that rollouts share
+counts once, what was cut or probed counts, and evaluations are nobody's expense. All count is taken from the store that
+each run writes, never from a method. What was run before is not run again.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from workbench.analysis.intervals import paired
+from workbench.analysis.summary import by_prompt
+from workbench.bench import Figure, card, machine, versions
+from workbench.experiment import Experiment, Run
+from workbench.types import Budget, Step
+
+RESULTS = Path("docs/results")
+SEEDS = (0, 1, 2)
+LOOKS = 3
+"""Evaluations of a run, at equal shares of its tokens, beside the one before it."""
+
+
+class Case(NamedTuple):
+    """A model, what a step may spend, the tokens of a run, and the pipelines."""
+
+    model: str
+    budget: Budget
+    tokens: int
+    world: dict[str, object]
+    pipelines: dict[str, str]
+
+
+TINY = {
+    "flat": "grpo",
+    "latr": "grpo, latr(windows=(2,))",
+    "latr-wide": "grpo, latr(windows=(2,), tau_abs=0.05, tau_rel=0.9, eta=((0, 1.0),))",
+    "echo": "grpo, echo(labels='verifier', min_depth=1, entropy_high=1.0, branch_threshold=0.198)",
+    "ettrl": "grpo, ettrl(labels='verifier', forks=1, branches=3)",
+    "aepo": "grpo, aepo",
+    "branchgrpo": "grpo, branchgrpo(every=1)",
+    "arrol": "grpo, arrol(l_detect=2, warmup=10)",
+    "duet": "grpo, duet(length=4.0)",
+    "trace-inside": "grpo, trace(continuations=2, every=1, boundaries=(), k_max=2)",
+}
+"""Settings fit answers of four tokens: a look at every token, windows of two. Rewards are the verifier's everywhere."""
+
+SMOLLM2 = {
+    "flat": "grpo",
+    "arrol": "grpo, arrol(l_detect=2, warmup=10)",
+    "branchgrpo": "grpo, branchgrpo(every=1)",
+    "latr-wide": TINY["latr-wide"],
+    "trace-inside": TINY["trace-inside"],
+}
+
+CASES = {
+    "tiny": Case("tiny", Budget(prompts=8, rollouts=64), 12_000, {"samples": 8, "threads": 1}, TINY),
+    "smollm2": Case("smollm2", Budget(prompts=16, rollouts=128), 24_000, {"samples": 4}, SMOLLM2),
+}
+
+
+class Grown(NamedTuple):
+    """One run. start, score, mean: pass rate on the evaluation prompts before it, at its last token, and on average over
+    its tokens; at the tokens of the store: generated, kept, pruned, flat_equivalent, spared (an estimate); rollouts judged,
+    distinct answers among eight of them, mixed share of groups; steps and seconds without evaluations."""
+
+    start: float
+    score: float
+    mean: float
+    generated: float
+    kept: float
+    pruned: float
+    flat_equivalent: float
+    spared: float
+    judged: float
+    distinct: float
+    mixed: float
+    steps: float
+    seconds: float
+
+
+def spent(step: Step) -> int:
+    """Tokens of a step, those that several rollouts share once: the limit of a run, which the store then confirms."""
+    r = step.rollouts
+    here = np.isin(r.parent, r.id) & (r.parent != "")
+    return int((r.length - np.where(here, r.fork_at, 0))[r.ask >= 0].sum())
+
+
+def variety(step: Step) -> tuple[float, int, int, int]:
+    """(distinct answers among eight, summed over groups; groups; those of two or more judged; of these the mixed).
+
+    A group of n answers is read as eight drawn from it without replacement: sum over answers of 1 - C(n - k, 8) / C(n, 8),
+    or as all of them where there are fewer."""
+    r = step.rollouts
+    judged = (r.ask >= 0) & (r.purpose == "train") & np.isfinite(r.correct)
+    distinct, several, mixed, groups = 0.0, 0, 0, np.unique(r.group[judged])
+    for g in groups:
+        mine = judged & (r.group == g)
+        answers = np.array([str(a) for a in r.answer[mine]])
+        distinct += rarefied(np.unique(answers, return_counts=True)[1], 8)
+        if len(answers) > 1:
+            several += 1
+            mixed += bool(0 < r.correct[mine].mean() < 1)
+    return distinct, len(groups), several, mixed
+
+
+def rarefied(counts: np.ndarray, draws: int) -> float:
+    """Kinds expected among `draws` taken without replacement from counts (K,); all kinds where there are no more."""
+    n = int(counts.sum())
+    if n <= draws:
+        return float(len(counts))
+    left = np.array([max(n - k, 0) for k in counts], float)
+    missed = np.ones(len(counts))
+    for i in range(draws):
+        missed *= np.maximum(left - i, 0) / (n - i)
+    return float((1 - missed).sum())
+
+
+def grow(case: Case, text: str, seed: int) -> tuple[Grown, list[list[float]]]:
+    """One run to the case's tokens, and its curve [tokens, seconds, pass rate] at every look."""
+    with tempfile.TemporaryDirectory() as folder:
+        experiment = Experiment(
+            model=case.model, pipeline=text, budget=case.budget, steps=100_000, seed=seed, store=folder, world=case.world,
+            eval_every=0, checkpoint_every=0, tokens="none",
+        )  # fmt: skip
+        tokens, seconds, sums, steps = 0, 0.0, np.zeros(4), 0
+        with Run(experiment) as run:
+            curve = [[0.0, 0.0, _score(run)]]
+            while tokens < case.tokens:
+                done = run.step()
+                tokens, steps = tokens + spent(done), steps + 1
+                seconds += sum(done.seconds.values())
+                sums += variety(done)
+                if tokens >= case.tokens * len(curve) / LOOKS:
+                    curve.append([float(tokens), seconds, _score(run)])
+            name = run.run
+        account = _account(folder, name)
+    if account["generated"] != tokens:
+        raise RuntimeError(f"{text}: {tokens} tokens were counted and {account['generated']} are in the store")
+    at, _, score = np.array(curve).T
+    mean = float(np.trapezoid(score, at) / at[-1])
+    shares = (sums[0] / max(sums[1], 1), sums[3] / max(sums[2], 1))
+    names = ("generated", "kept", "pruned", "flat_equivalent", "spared", "n_kept")
+    figures = (score[0], score[-1], mean, *(account[n] for n in names), *shares, steps, seconds)
+    return Grown(*map(float, figures)), curve
+
+
+def _score(run: Run) -> float:
+    return float(np.nanmean(by_prompt(run.evaluate()[0])))
+
+
+def _account(folder: str, run: str) -> dict[str, float]:
+    """The savings of a whole run, summed over its steps by the store."""
+    from workbench.store import Store
+
+    with Store.open(folder) as store:
+        rows = store.ask("savings_by_step", run=run).to_pylist()  # type: ignore[union-attr]
+    return {n: sum(row[n] for row in rows) for n in rows[0]}
+
+
+def bench_trees(case: str | None) -> Iterator[Figure]:
+    """All pipelines and seeds of a case, seed by seed; figures are paired with flat GRPO of the same seed."""
+    name = case or "tiny"
+    chosen, path = CASES[name], RESULTS / f"trees-{name}.json"
+    kept = json.loads(path.read_text()) if path.exists() else {}
+    runs: dict[str, dict] = kept.get("runs", {}) if kept.get("tokens") == chosen.tokens else {}
+    for seed in SEEDS:
+        for label, text in chosen.pipelines.items():
+            mine = runs.setdefault(label, {"pipeline": text, "rows": [], "curves": []})
+            if mine["pipeline"] != text:
+                mine.update(pipeline=text, rows=[], curves=[])
+            if len(mine["rows"]) > seed:
+                continue
+            made, curve = grow(chosen, text, seed)
+            mine["rows"].append([round(float(v), 5) for v in made])
+            mine["curves"].append([[round(v, 5) for v in look] for look in curve])
+            _save(path, chosen, runs)
+            print(f"{name} {label} seed {seed}: {made.score - made.start:+.3f} in {made.seconds:.0f} s", flush=True)
+    base = np.array(runs["flat"]["rows"])
+    for label, run in runs.items():
+        for column in ("score", "mean", "distinct", "mixed", "seconds"):
+            i = Grown._fields.index(column)
+            difference, low, high, n = paired(np.array(run["rows"])[:, i], base[:, i])
+            note = f"95 % interval {low:+.4f} to {high:+.4f}, {n} seeds"
+            yield Figure(f"{name}/{label}", f"{column}_over_flat", difference, "", "flat", note=note)
+
+
+def _save(path: Path, case: Case, runs: dict[str, dict]) -> None:
+    about = {
+        "columns": Grown._fields, "tokens": case.tokens, "model": case.model, "prompts": case.budget.prompts,
+        "rollouts": case.budget.rollouts, "machine": machine(), "card": card(), "versions": versions(),
+        "date": datetime.date.today().isoformat(),
+    }  # fmt: skip
+    draft = path.with_suffix(".tmp")
+    draft.write_text(json.dumps({**about, "runs": runs}) + "\n")
+    draft.replace(path)
+
+
+def table(data: dict) -> str:
+    """The figures of a case in Markdown: means over seeds, and differences to flat GRPO with their 95 % intervals."""
+    column = {name: i for i, name in enumerate(data["columns"])}
+    base = np.array(data["runs"]["flat"]["rows"])
+    lines = [
+        "| pipeline | score | over flat | mean over tokens, over flat | distinct in 8 | mixed groups | steps | s | sharing | saved | cut | spared |",
+        "|---|---|---|---|---|---|---|---|---|---|---|---|",
+    ]
+    for label, run in data["runs"].items():
+        rows = np.array(run["rows"])
+        m = {name: rows[:, i].mean() for name, i in column.items()}
+
+        def over(name: str, rows: np.ndarray = rows) -> str:
+            value, low, high, _ = paired(rows[:, column[name]], base[: len(rows), column[name]])
+            return f"{value:+.3f} ({low:+.3f} to {high:+.3f})"
+
+        saved = (m["flat_equivalent"] - m["generated"]) / m["generated"]
+        differences = ("", "") if label == "flat" else (over("score"), over("mean"))
+        cells = (
+            f"`{label}`", f"{m['score']:.3f}", *differences, f"{m['distinct']:.2f}", f"{m['mixed']:.2f}", f"{m['steps']:.0f}",
+            f"{m['seconds']:.0f}", f"{m['flat_equivalent'] / max(m['kept'], 1):.2f}", f"{saved:+.0%}",
+            f"{m['pruned'] / m['generated']:.0%}", f"{m['spared'] / m['generated']:.0%}",
+        )  # fmt: skip
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
