@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
 import time
 
 import numpy as np
@@ -16,7 +14,7 @@ from workbench import Budget, Experiment, Session, Store
 from workbench.experiment import Run
 from workbench.obeying import Helm
 from workbench.pipeline import Pipeline, Wishes, boosted, rehearse
-from workbench.steering import Inbox, Remote, Request
+from workbench.steering import Inbox, Request
 from workbench.types import Plan
 
 SMALL = Experiment(
@@ -317,31 +315,6 @@ def test_one_asks_while_the_run_is_prepared(tmp_path) -> None:
         seen = []
         assert not run.ready(stop=lambda: len(seen) > 1, told=lambda: seen.append(1))
         assert helm.paused
-
-
-@pytest.fixture
-def elsewhere(tmp_path):
-    """`workbench run` in another process, at its first steps; steered from here."""
-    (tmp_path / "e.toml").write_text(
-        SMALL.with_(store=str(tmp_path / "store"), steps=100_000, checkpoint_every=5).to_toml()
-    )
-    log = (tmp_path / "log").open("w")
-    process = subprocess.Popen(
-        [sys.executable, "-m", "workbench.cli", "run", str(tmp_path / "e.toml")], stdout=log, stderr=log, env=os.environ
-    )
-    end = time.monotonic() + 60
-    while time.monotonic() < end:
-        try:
-            remote = Remote(str(tmp_path / "store"), who="viewer")
-            if remote.n_steps:
-                break
-        except Exception:
-            time.sleep(0.1)
-    yield process, remote
-    if process.poll() is None:
-        process.kill()
-    process.wait(20)
-    log.close()
 
 
 def test_every_word_reaches_a_run_in_another_process(elsewhere) -> None:

@@ -8,6 +8,7 @@ import numpy as np
 
 from workbench.views import theme
 from workbench.views.asking import Asked
+from workbench.views.data_steering import Told
 from workbench.views.heat import per_row
 from workbench.views.state import OBSERVED
 from workbench.views.tables import Curves, Evaluation, Group, History, Note, Prompts, RunFacts, Stack
@@ -208,6 +209,20 @@ def error(title: str, message: str, detail: str = "") -> str:
         f"<details><summary class='quiet'>details</summary><pre>{html(detail, 6000)}</pre></details>" if detail else ""
     )
     return f'<div class="error" role="alert"><b>{html(title)}</b><br>{html(message, 1000)}{more}</div>'
+
+
+def told_table(told: Sequence[Told], shown: int = 12) -> str:
+    """What was asked of the run, by whom, and what became of it; the newest first."""
+    if not told:
+        return '<div class="quiet">Nothing was asked of this run yet.</div>'
+    lines = "".join(
+        f'<tr><td class="n">{f"{t.step:,}" if t.step or t.state != "asked" else "–"}</td><td><b>{html(t.what, 200)}</b></td>'
+        f'<td>{html(t.who, 60)}</td><td class="{"warn" if t.state == "refused" else ""}">{html(t.line, 400)}</td></tr>'
+        for t in told[:shown]
+    )
+    rest = len(told) - shown
+    more = f'<div class="quiet">and {rest:,} more, in the store\'s table commands</div>' if rest > 0 else ""
+    return f'<table><tr><th class="n">step</th><th>what</th><th>who</th><th></th></tr>{lines}</table>{more}'
 
 
 def asked(questions: Sequence[Asked]) -> str:

@@ -167,7 +167,10 @@ class RunData:
                 raise LookupError(f"there is no run {self.run!r} in {self.source.url}")
             if self._version == self.source.version:
                 return False
-            facts = self._facts(str(row.get("status") or ""))
+            status = str(row.get("status") or "")
+            if status == "running" and self.ask("paused")["paused"][0].as_py():
+                status = "paused"
+            facts = self._facts(status)
             if not len(self.prompts):
                 self._read_prompts()
             changed = facts != self.facts

@@ -17,10 +17,12 @@ import panel_material_ui as pmui
 from workbench.store.errors import StoreError
 from workbench.views import cards, theme
 from workbench.views.data import RunData, Source
+from workbench.views.data_steering import steering
 from workbench.views.pages import PAGES, TITLES
-from workbench.views.pages.base import Page, card, pane, plot, put
+from workbench.views.pages.base import Page, card, pane, plot, put, switch
 from workbench.views.state import Selection, address, chosen_by
 from workbench.views.text import html
+from workbench.views.wheel import Wheel
 
 __all__ = ["PERIOD", "Dashboard", "LivePage", "app", "card", "pane", "plot", "shell"]
 
@@ -40,11 +42,14 @@ class Dashboard:
     names: the pages to have, default all; with one there is no navigation. `source`, `chosen` and `body` (of the
     page that is shown) are there to be used by a dashboard of your own; `tick` looks at the store."""
 
-    def __init__(self, store_url: str, run: str | None = None, names: Sequence[str] | None = None) -> None:
+    def __init__(
+        self, store_url: str, run: str | None = None, names: Sequence[str] | None = None, may_steer: bool = True
+    ) -> None:
         self.names = tuple(names or PAGES)
         self.source = Source.of(store_url)
         self.chosen = Selection(run=run or "", page=self.names[0])
         self.pinned = run is not None
+        self.may_steer = may_steer
         self.refresh_ms = 0.0
         self._pages: dict[str, Page | str] = {}
         self._seen: tuple = ()
@@ -64,20 +69,26 @@ class Dashboard:
             sizing_mode="stretch_width", min_width=100,
         )  # fmt: skip
         self.tabs.param.watch(self._turned, "active")
-        self.show_sql = pmui.Toggle(
-            label="Show SQL", icon="code", value=False, size="small", variant="text", margin=(4, 6), width=120
-        )
+        self.show_sql = switch("Show SQL", "code")
         self.show_sql.param.watch(lambda _: self._show_asked(), "value")
         self.questions = pane()
         self.asked = card(12, self.questions)
         self.asked.visible = False
-        self.bar = pn.Column(sizing_mode="stretch_width", margin=0)
+        self.wheel = Wheel(self.chosen, self.may_steer) if "live" in self.names else None
         navigation = [self.tabs] if len(self.names) > 1 else [pn.Spacer(sizing_mode="stretch_width")]
-        self.navigation = pn.Row(*navigation, self.show_sql, stylesheets=[theme.NAVIGATION], margin=0)
+        self.navigation = pn.Row(
+            *navigation, self.show_sql, stylesheets=[theme.NAVIGATION], sizing_mode="stretch_width", margin=0
+        )
         self.empty = card(12, pane(cards.empty("Looking for runs …")))
         self.broken = card(12, pane())
         self.shell = pn.Column(
-            self.navigation, self.message, self.bar, self.empty, self.asked, sizing_mode="stretch_width", margin=0
+            self.navigation,
+            self.message,
+            self.wheel.bar if self.wheel else pn.Spacer(height=0),
+            self.empty,
+            self.asked,
+            sizing_mode="stretch_width",
+            margin=0,
         )
 
     # the pages
@@ -213,7 +224,9 @@ class Dashboard:
         stamp: tuple = (self.chosen.page,)
         if data is not None:
             data.refresh()
-            stamp += (data.facts, len(data.evaluation.step), data.warnings, data.notes[:1])
+            if self.wheel is not None:
+                self.wheel.update(data)
+            stamp += (data.facts, len(data.evaluation.step), data.warnings, data.notes[:1], *steering(data).told[:1])
         if stamp == self._seen and not force:
             return
         self._drawing = True

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
 import numpy as np
 from bokeh.models import (
     ColumnDataSource,
@@ -14,6 +17,10 @@ from bokeh.plotting import figure
 
 from workbench.views import theme
 from workbench.views.tables import Curves, Evaluation, History, Stack, binned, smooth
+from workbench.views.text import one_line
+
+if TYPE_CHECKING:
+    from workbench.views.data_steering import Told
 
 WINDOW = 9
 """Steps over which the training curves are averaged; the dots are single steps."""
@@ -71,7 +78,8 @@ class CurvesPlot:
         raw = ("step", "reward", "pass_rate", "zero")
         self.train = ColumnDataSource({k: [] for k in (*raw, *(f"{k}_mean" for k in raw[1:]))})
         self.eval = ColumnDataSource({k: [] for k in ("step", "solved", "low", "high", "n", "reward")})
-        p = canvas(height, steps, "share, or mean reward", tall=(0, 1.02))
+        self.commands = ColumnDataSource({"step": [], "at": [], "what": [], "who": []})
+        p = canvas(height, steps, "share, or mean reward", tall=(0, 1.06))
         colors = {"zero": theme.ZERO, "pass_rate": theme.PASS, "reward": theme.MOVES}
         for name, color in colors.items():
             p.scatter("step", name, source=self.train, color=color, size=3, alpha=0.35, line_color=None)
@@ -79,6 +87,8 @@ class CurvesPlot:
             line = p.line("step", f"{name}_mean", source=self.train, color=color, width=1.8, line_dash=dash)
         p.varea("step", "low", "high", source=self.eval, color=theme.LEARNING, alpha=0.16)
         p.line("step", "solved", source=self.eval, color=theme.LEARNING, width=3)
+        p.segment("step", 0, "step", 1.02, source=self.commands, color=theme.ASKED, line_dash="dotted", line_width=1.2)
+        marks = p.scatter("step", 1.025, source=self.commands, marker="inverted_triangle", size=10, color=theme.CHOSEN)
         points = p.scatter("step", "solved", source=self.eval, color=theme.LEARNING, size=9, line_color="white")
         p.add_tools(
             HoverTool(
@@ -92,6 +102,10 @@ class CurvesPlot:
                 ],
             ),
             HoverTool(
+                renderers=[marks],
+                tooltips=[("acts from step", "@at{0,0}"), ("what", "@what"), ("who", "@who")],
+            ),
+            HoverTool(
                 renderers=[points],
                 tooltips=[
                     ("evaluation at step", "@step{0,0}"),
@@ -102,6 +116,15 @@ class CurvesPlot:
             ),
         )
         self.figure = p
+
+    def mark(self, told: Sequence[Told]) -> None:
+        """Commands on the time axis, between the steps before and after."""
+        made = {
+            "step": [t.step - 0.5 for t in told], "at": [t.step for t in told],
+            "what": [one_line(t.what, 90) for t in told], "who": [one_line(t.who, 40) for t in told],
+        }  # fmt: skip
+        if made["what"] != self.commands.data["what"] or made["step"] != self.commands.data["step"]:
+            self.commands.data = made
 
     def update(self, curves: Curves, evaluation: Evaluation) -> None:
         """Append the steps that are new; start again where the run is another one."""

@@ -68,6 +68,11 @@ NAVIGATION = """
 """
 """The line of page names under the header."""
 
+WHEEL = """
+:host { width: 100%; max-width: 1760px; margin: 0 auto !important; padding: 0 14px 6px; box-sizing: border-box; }
+"""
+"""The steering bar."""
+
 SIDE = """
 :host { grid-column: span 4; min-width: 0; height: auto !important; gap: 12px; }
 @media (max-width: 1000px) { :host { grid-column: 1 / -1; } }

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar
 
 import panel as pn
+import panel_material_ui as pmui
 
 from workbench.views import theme
 from workbench.views.asking import Asked
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
     from workbench.views.data import RunData, Source
     from workbench.views.state import Selection
 
-__all__ = ["Asked", "Page", "card", "grid", "pane", "plot", "put"]
+__all__ = ["Asked", "Page", "card", "grid", "pane", "plot", "put", "switch"]
 
 
 class Page:
@@ -50,6 +51,13 @@ def put(where: pn.pane.HTML, text: str) -> None:
     """Set a pane's text where it changed: what is the same is not sent again."""
     if where.object != text:
         where.object = text
+
+
+def switch(label: str, icon: str) -> pmui.Toggle:
+    """A button that stays down, as flat as the others."""
+    flat = {"padding": "3px 9px", "fontSize": "12px", "fontWeight": 500, "letterSpacing": 0, "gap": "4px",
+            "& .material-icons, & .MuiIcon-root, & svg": {"fontSize": "16px !important"}}  # fmt: skip
+    return pmui.Toggle(label=label, icon=icon, value=False, size="small", margin=(6, 6, 0, 0), sx=flat)
 
 
 def card(span: int, *parts: pn.viewable.Viewable) -> pn.Column:

@@ -9,6 +9,7 @@ from workbench.views import cards, theme
 from workbench.views.completions import Completions
 from workbench.views.data import RunData, Source
 from workbench.views.data_difficulty import amount
+from workbench.views.data_steering import UNDOABLE, steering
 from workbench.views.heatmap import HeatMap
 from workbench.views.pages.base import Asked, Page, card, grid, pane, plot, put
 from workbench.views.plots import CurvesPlot, PromptPlot, StackPlot, follow, steps_range
@@ -39,7 +40,7 @@ class Live(Page):
         self.budget = StackPlot(self.steps, theme.BUDGET, "rollouts per step", "rollouts", 225)
         self.seconds = StackPlot(self.steps, theme.SECONDS, "seconds per step", "s", 200)
         self.completions = Completions(self._whole_text, sizing_mode="stretch_width", margin=0)
-        names = ("curves", "budget", "spent", "seconds", "heat", "prompt", "about", "group", "line", "notes")
+        names = ("curves", "budget", "spent", "seconds", "heat", "prompt", "about", "group", "line", "notes", "told")
         self.text = {name: pane() for name in names}
         self.beliefs = pmui.Select(
             label="Chance of solving according to", options=[], width=240, size="small", margin=(4, 12, 0, 0)
@@ -72,6 +73,7 @@ class Live(Page):
             card(8, self.text["group"], groups, self.text["line"], self.completions),
             pn.Column(
                 card(12, self.text["seconds"], plot(self.seconds.figure)),
+                card(12, self.text["told"]),
                 card(12, self.text["notes"]),
                 stylesheets=[theme.SIDE], sizing_mode="stretch_width", margin=0,
             ),
@@ -138,7 +140,11 @@ class Live(Page):
         self.budget.update(data.budget)
         self._put("seconds", cards.head("Where the seconds go", *cards.legend(data.seconds, theme.SECONDS)))
         self.seconds.update(data.seconds)
+        told = steering(data).told
+        self.curves.mark([t for t in told if t.state == "applied" and t.kind in UNDOABLE])
         self._put("notes", cards.head("Notes") + cards.notes(data.notes))
+        commands = cards.head("What was asked of the run", "<span>lasting ones are marks over the curves</span>")
+        self._put("told", commands + cards.told_table(told, 8))
         self._draw_difficulty(data)
         self._draw_group(data)
 

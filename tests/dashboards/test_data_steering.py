@@ -1,0 +1,84 @@
+"""What was asked and what became of it, as the page reads it from the store."""
+
+from workbench import Budget, Experiment
+from workbench.experiment import Run
+from workbench.steering import Inbox, Request
+from workbench.views.data import Source
+from workbench.views.data_steering import Told, sentence, steering
+
+SMALL = Experiment(
+    model="sim", steps=50, eval_every=0, checkpoint_every=0, budget=Budget(4, 32), world={"n_prompts": 40}
+)
+
+
+def look(run):
+    run.writer.flush()
+    source = Source.of(run.experiment.store)
+    source.refresh(0)
+    data = source.run(run.run)
+    data.refresh()
+    return steering(data)
+
+
+def test_asked_then_taken_then_applied_or_refused(tmp_path):
+    with Run(SMALL.with_(store=str(tmp_path))) as run:
+        run.ready()
+        run.step()
+        inbox = Inbox(str(tmp_path), run.run)
+        one = inbox.put(Request.of("set", {"rollouts": 64}, "ada"))
+        two = inbox.put(Request.of("set", {"rollouts": -1}, "<b>eve"))
+        found = look(run)
+        assert [(t.id, t.state, t.what, t.who) for t in found.told] == [
+            (two.id, "asked", "rollouts -1", "<b>eve"), (one.id, "asked", "rollouts 64", "ada")
+        ]  # fmt: skip
+        assert found.now.rollouts == 32
+        assert run.ready()
+        states = {t.id: (t.state, t.step, t.undoable) for t in look(run).told}
+        assert states == {one.id: ("taken", 2, True), two.id: ("refused", 1, False)}
+        run.step()
+        found = look(run)
+        assert {t.id: t.state for t in found.told} == {one.id: "applied", two.id: "refused"}
+        assert found.told[0].line == "refused: rollouts must be a whole number of at least 1, got -1"
+        assert found.told[1].line == "applied at step 2"
+        assert (found.now.rollouts, found.now.group_size) == (64, 16)
+
+
+def test_settings_in_force_follow_the_commands(tmp_path):
+    with Run(SMALL.with_(store=str(tmp_path))) as run:
+        ids = [str(i) for i in run.world.pool.ids]
+        for kind, payload in (
+            ("pin", {"prompt": ids[0]}), ("boost", {"prompt": ids[0], "factor": 3}), ("drop", {"prompt": ids[1]}),
+            ("pin", {"prompt": ids[2]}), ("free", {"prompt": ids[2]}), ("swap", {"pipeline": "grpo + vade"}),
+        ):  # fmt: skip
+            run.helm.ask(Request.of(kind, payload, "ada"))
+        run.ready()
+        run.step()
+        now = look(run).now
+    assert (now.pinned, now.dropped, now.boosted, now.pipeline) == ((ids[0],), (ids[1],), {ids[0]: 3.0}, "grpo + vade")
+
+
+def test_a_pause_shows_in_the_status_until_it_ends(tmp_path):
+    with Run(SMALL.with_(store=str(tmp_path))) as run:
+        source = Source.of(str(tmp_path))
+        for kinds, status in ((["pause"], "paused"), (["resume"], "running"), (["step"], "running")):
+            for kind in kinds:
+                run.helm.ask(Request.of(kind, {}))
+            run.helm.take(run)
+            look(run)
+            assert source.run(run.run).facts.status == status
+        run.step()
+        look(run)
+        assert source.run(run.run).facts.status == "paused"
+
+
+def test_sentences():
+    pin = {"prompt": "p7", "to": {"pinned": True, "available": True, "factor": 1.0}}
+    assert sentence("pin", pin) == "prompt p7: in every step"
+    assert sentence("boost", {"prompt": "p7", "factor": 2.5}) == "prompt p7: 2.5 × its rollouts"
+    assert sentence("set", {"to": {"prompts": 4, "lr": 1e-5}, "before": {"prompts": 4, "lr": 1e-4}}) == (
+        "learning rate 0.0001 → 1e-05"
+    )
+    swap = {"from": [{"method": "grpo"}], "to": [{"method": "grpo"}, {"method": "vade", "lambda_sample": 0.8}]}
+    assert sentence("swap", swap) == "grpo → grpo + vade(lambda_sample=0.8)"
+    assert sentence("step", {"n": 3}) == "3 single steps"
+    assert Told("1", 9, "set", "", "", "taken").line == "acts at step 9, which is being made"

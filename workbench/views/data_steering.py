@@ -1,0 +1,187 @@
+"""What was asked of a run and what became of it: what the steering bar, the notes and the marks on the time axis show.
+
+A request is "asked" while it lies in the inbox, "taken" once the training process has recorded it for a step, "applied"
+once that step is recorded too, or "refused" with a reason. Plain records out, no widgets.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+from weakref import WeakKeyDictionary
+
+from workbench.steering import Inbox, Request
+
+if TYPE_CHECKING:
+    from workbench.views.data import RunData
+
+UNDOABLE = ("set", "pin", "drop", "boost", "free", "swap")
+CONTROLS = ("resume", "pause", "step", "stop")
+
+
+class Told(NamedTuple):
+    """One request or command. step: from which it acts (0 = not taken yet); state: asked, taken, applied, refused."""
+
+    id: str
+    step: int
+    kind: str
+    who: str
+    what: str
+    state: str
+    why: str = ""
+    undoable: bool = False
+
+    @property
+    def line(self) -> str:
+        """What became of it, in words."""
+        if self.state == "applied":
+            return f"applied at step {self.step:,}"
+        if self.state == "taken":
+            return f"acts at step {self.step:,}, which is being made"
+        return f"refused: {self.why}" if self.state == "refused" else "asked, waits for the step in hand"
+
+
+class Now(NamedTuple):
+    """What is in force for the next step; None where the world has no such setting."""
+
+    prompts: int = 0
+    rollouts: int = 0
+    temperature: float | None = None
+    lr: float | None = None
+    pipeline: str = ""
+    pinned: tuple[str, ...] = ()
+    dropped: tuple[str, ...] = ()
+    boosted: Mapping[str, float] = {}
+
+    @property
+    def group_size(self) -> float:
+        """Rollouts a prompt."""
+        return self.rollouts / max(self.prompts, 1)
+
+
+class Steering:
+    """The commands of one run, read again when the record moved; the inbox is looked at each time."""
+
+    def __init__(self) -> None:
+        self._version = -1
+        self._inbox: Inbox | None = None
+        self._recorded: list[Told] = []
+        self.now = Now()
+        self.told: list[Told] = []
+
+    def refresh(self, data: RunData) -> list[Told]:
+        """All that was asked, the newest first."""
+        with data.source.lock:
+            if self._inbox is None:
+                self._inbox = Inbox(data.source.url, data.run)
+            if self._version != data.source.version:
+                rows = data.ask("commands").to_pylist()
+                self._recorded = [recorded(row, data.step) for row in reversed(rows)]
+                self.now = _in_force(data, rows)
+                self._version = data.source.version
+            known = {t.id for t in self._recorded}
+            waiting = [waits(r) for r in reversed(self._inbox.waiting()) if r.id not in known]
+            self.told = [*waiting, *self._recorded]
+            return self.told
+
+
+_kept: WeakKeyDictionary[RunData, Steering] = WeakKeyDictionary()
+
+
+def steering(data: RunData) -> Steering:
+    """The commands of a run, shared by its viewers and up to date."""
+    found = _kept.setdefault(data, Steering())
+    found.refresh(data)
+    return found
+
+
+def waits(request: Request) -> Told:
+    """A request of the inbox."""
+    return Told(request.id, 0, request.kind, request.who, sentence(request.kind, request.payload), "asked")
+
+
+def recorded(row: Mapping[str, Any], step: int) -> Told:
+    """A row of the commands, as it stands when `step` is the last one recorded."""
+    payload = json.loads(row["payload"] or "{}")
+    kind, why = row["kind"], ""
+    if kind == "refused":
+        kind, why = str(payload.get("kind")), str(payload.get("why"))
+        what, state = sentence(kind, payload.get("payload") or {}), "refused"
+    else:
+        what, state = sentence(kind, payload), "applied" if row["step"] <= step or kind == "stop" else "taken"
+    undoable = not why and kind in UNDOABLE and bool(payload.get("id"))
+    return Told(str(payload.get("id") or ""), row["step"], kind, row["who"] or "", what, state, why, undoable)
+
+
+def sentence(kind: str, payload: Mapping[str, Any]) -> str:
+    """What a request or a command is about, in one line; what came from outside is as long as it is."""
+    to, before = payload.get("to"), payload.get("before")
+    if kind == "set":
+        values = to if isinstance(to, Mapping) else payload
+        old = before if isinstance(before, Mapping) else {}
+        parts = [
+            f"{_name(k)} {_figure(old[k])} → {_figure(v)}" if k in old else f"{_name(k)} {_figure(v)}"
+            for k, v in values.items()
+            if k not in old or old[k] != v
+        ]
+        return ", ".join(parts) or "no change"
+    if kind in ("pin", "drop", "boost", "free"):
+        state = to if isinstance(to, Mapping) else {}
+        factor = state.get("factor", payload.get("factor"))
+        words = {"pin": "in every step", "drop": "out of the pool", "free": "as any other"}
+        how = words.get(kind) or f"{_figure(factor)} × its rollouts"
+        return f"prompt {payload.get('prompt')}: {how}"
+    if kind == "swap":
+        return (
+            f"{_pipeline(payload['from'])} → {_pipeline(to)}"
+            if to and "from" in payload
+            else f"pipeline {_pipeline(payload.get('pipeline'))}"
+        )
+    if kind in ("add", "remove"):
+        return f"{kind} {payload.get('method')}"
+    if kind == "step":
+        return f"{payload.get('n', 1)} single step{'s' if payload.get('n', 1) != 1 else ''}"
+    if kind == "undo":
+        return f"undo {payload.get('id')}"
+    return {"resume": "go on", "checkpoint": "save the weights"}.get(kind, kind)
+
+
+def _name(key: str) -> str:
+    return {"lr": "learning rate", "group_size": "rollouts of each", "prompts": "prompts a step"}.get(key, key)
+
+
+def _figure(value: object) -> str:
+    return f"{value:g}" if isinstance(value, (int, float)) else str(value)
+
+
+def _pipeline(spec: object) -> str:
+    from workbench.views.data import _pipeline as line
+
+    return line(spec)
+
+
+def _in_force(data: RunData, rows: list[dict[str, Any]]) -> Now:
+    """The settings with which the run began, moved by its commands."""
+    began = data.ask("page_run").to_pylist()[0]
+    experiment, world = (json.loads(began[c] or "{}") for c in ("experiment", "world"))
+    budget = experiment.get("budget") or {}
+    now = Now(
+        budget.get("prompts", 16), budget.get("rollouts", 128),
+        world.get("temperature"), world.get("lr"), _pipeline(experiment.get("pipeline") or []),
+    )  # fmt: skip
+    prompts: dict[str, Mapping[str, Any]] = {}
+    for row in sorted(rows, key=lambda r: r["step"]):
+        payload = json.loads(row["payload"] or "{}")
+        to = payload.get("to")
+        if row["kind"] == "set":
+            now = now._replace(**{k: v for k, v in to.items() if k in Now._fields})
+        elif row["kind"] == "swap":
+            now = now._replace(pipeline=_pipeline(to))
+        elif row["kind"] in UNDOABLE:
+            prompts[payload["prompt"]] = to
+    return now._replace(
+        pinned=tuple(p for p, to in prompts.items() if to["pinned"]),
+        dropped=tuple(p for p, to in prompts.items() if not to["available"]),
+        boosted={p: to["factor"] for p, to in prompts.items() if to["factor"] != 1},
+    )

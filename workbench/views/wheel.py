@@ -1,0 +1,250 @@
+"""The steering bar: buttons, settings and methods of the run that is shown, and what became of what was asked.
+
+Every click leaves a request in the run's inbox and says so; the words change when the record does. It owns no query.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import panel as pn
+import panel_material_ui as pmui
+
+from workbench.steering import Inbox, Request, me
+from workbench.views import theme
+from workbench.views.cards import badge, head, told_table
+from workbench.views.data import RunData
+from workbench.views.data_steering import CONTROLS, Now, Told, steering
+from workbench.views.pages.base import card, pane, put, switch
+from workbench.views.state import Selection
+from workbench.views.text import html, one_line
+
+LOOK = "This address may look, not steer: open the one with the token that was printed when the dashboard was started."
+SMALL = {"size": "small", "variant": "outlined", "margin": (6, 6, 0, 0)}
+SURE = 4.0
+"""Seconds in which a second click on Stop must follow."""
+
+
+class Wheel:
+    """`bar` for the shell, and `update` for each look at the run. may: whether this viewer may steer."""
+
+    def __init__(self, chosen: Selection, may: bool = True, who: str = "") -> None:
+        self.chosen, self.may, self.who = chosen, may, who or f"{me()}, page"
+        self._data: RunData | None = None
+        self._asked_stop = 0.0
+        self._shown = Now()
+        self._touched: set[str] = set()
+        self._filling = False
+        self._build()
+
+    def _build(self) -> None:
+        def button(label: str, icon: str, act: Callable[[], None], **more: Any) -> pmui.Button:
+            return pmui.Button(label=label, icon=icon, on_click=lambda _: act(), **(SMALL | more))
+
+        ask = self._ask
+        self.buttons = {
+            "resume": button("Go on", "play_arrow", lambda: ask("resume")),
+            "pause": button("Pause", "pause", lambda: ask("pause")),
+            "step": button("One step", "skip_next", lambda: ask("step", n=1)),
+            "stop": button("Stop", "stop", self._stop),
+        }
+        self.open = switch("Steer", "tune")
+        self.open.param.watch(lambda _: self._opened(), "value")
+        self.said = pane(min_width=220)
+        self.said.margin = (8, 0, 0, 6)
+        small = {"size": "small", "margin": (8, 8, 0, 0)}
+        self.settings = {
+            "prompts": pmui.IntInput(label="Prompts a step", value=1, start=1, width=120, **small),
+            "group_size": pmui.IntInput(label="Rollouts of each", value=1, start=1, step=1, width=120, **small),
+            "temperature": pmui.FloatInput(label="Temperature", value=1.0, start=0.01, end=10, step=0.1, width=110, **small),
+            "lr": pmui.FloatInput(label="Learning rate", value=0.0, start=0, end=1, step=1e-5, format="0.[000000]", width=120, **small),
+        }  # fmt: skip
+        for name, widget in self.settings.items():
+            widget.param.watch(lambda _, name=name: self._touch(name), "value")
+        self.apply = button("Apply at the next step", "check", self._apply, margin=(12, 6, 0, 0))
+        self.pipeline = pmui.TextInput(label="Pipeline", placeholder="grpo + mopps", width=320, **small)
+        self.pipeline.param.watch(lambda _: self._touch("pipeline"), "value_input")
+        self.swap = button("Swap", "swap_horiz", self._swap, margin=(12, 6, 0, 0))
+        self.method = pmui.AutocompleteInput(
+            label="Method", options=_methods(), width=200, restrict=False, min_characters=0, **small
+        )
+        self.add = button("Add", "add", lambda: self._edit("add"), margin=(12, 6, 0, 0))
+        self.remove = button("Remove", "remove", lambda: self._edit("remove"), margin=(12, 6, 0, 0))
+        self.factor = pmui.FloatInput(label="Boost factor", value=2.0, start=0.1, end=100, step=0.5, width=110, **small)
+        self.prompt = pane()
+        self.prompts = {
+            kind: button(label, icon, lambda kind=kind: self._prompt(kind), margin=(12, 6, 0, 0))
+            for kind, label, icon in (
+                ("pin", "Pin", "push_pin"), ("drop", "Drop", "block"), ("boost", "Boost", "bolt"), ("free", "Free", "undo")
+            )
+        }  # fmt: skip
+        self.checkpoint = button("Checkpoint", "save", lambda: ask("checkpoint"))
+        self.undoing = pmui.Select(label="Undo", options={}, width=420, **small)
+        self.undo = button("Undo", "undo", self._undo, margin=(12, 6, 0, 0))
+        self.log = pane()
+
+        def line(*parts: pn.viewable.Viewable) -> pn.FlexBox:
+            return pn.FlexBox(*parts, align_items="flex-start", margin=0)
+
+        self.panel = pn.Column(
+            card(4, pane(head("Settings of a step")), line(*self.settings.values(), self.apply)),
+            card(4, pane(head("Methods")), line(self.pipeline, self.swap), line(self.method, self.add, self.remove)),
+            card(4, self.prompt, line(self.factor, *self.prompts.values())),
+            card(12, pane(head("What was asked")), line(self.undoing, self.undo), self.log),
+            stylesheets=[theme.PAGE], sizing_mode="stretch_width", margin=0,
+        )  # fmt: skip
+        self.status = pn.pane.HTML("", stylesheets=[theme.HTML], margin=(8, 8, 0, 0))
+        buttons = pn.FlexBox(
+            self.status, *self.buttons.values(), self.checkpoint, self.open, self.said, align_items="center", margin=0
+        )
+        buttons = pn.Column(buttons, stylesheets=[theme.WHEEL], sizing_mode="stretch_width", margin=0)
+        self.bar = pn.Column(buttons, visible=False, margin=0, sizing_mode="stretch_width")
+
+    def _opened(self) -> None:
+        self.bar[1:] = [self.panel] if self.open.value else []
+        self.update(self._data)
+
+    # what the reader does
+
+    def _ask(self, kind: str, **payload: Any) -> None:
+        data = self._data
+        if data is None or not self.may:
+            self._say(LOOK)
+            return
+        try:
+            Inbox(data.source.url, data.run).put(Request.of(kind, payload, self.who))
+        except (ValueError, OSError) as problem:
+            self._say(str(problem))
+            return
+        self.update(data)
+
+    def _say(self, message: str) -> None:
+        put(self.said, f'<span class="warn">{html(message, 300)}</span>')
+
+    def _stop(self) -> None:
+        if time.monotonic() - self._asked_stop < SURE:
+            self._asked_stop = 0.0
+            self._ask("stop")
+        else:
+            self._asked_stop = time.monotonic()
+            self.buttons["stop"].label = "Click again to stop"
+
+    def _touch(self, name: str) -> None:
+        if not self._filling:
+            self._touched.add(name)
+
+    def _apply(self) -> None:
+        wanted = {name: self.settings[name].value for name in self._touched & set(self.settings)}
+        if not wanted:
+            self._say("Nothing was changed; set another figure first.")
+            return
+        self._touched -= set(self.settings)
+        self._ask("set", **wanted)
+
+    def _swap(self) -> None:
+        self._touched.discard("pipeline")
+        self._ask("swap", pipeline=self.pipeline.value_input or self.pipeline.value)
+
+    def _edit(self, kind: str) -> None:
+        if word := (self.method.value_input or self.method.value or "").strip():
+            self._ask(kind, method=word)
+        else:
+            self._say("Name a method first, for example vade or mopps(target=0.4).")
+
+    def _prompt(self, kind: str) -> None:
+        if not self.chosen.prompt:
+            self._say("Choose a prompt first: click a row of the heat map.")
+            return
+        self._ask(kind, prompt=self.chosen.prompt, **({"factor": self.factor.value} if kind == "boost" else {}))
+
+    def _undo(self) -> None:
+        if self.undoing.value:
+            self._ask("undo", id=self.undoing.value)
+
+    # what the shell hands over
+
+    def update(self, data: RunData | None) -> None:
+        """Follow the run that is shown: its status, its settings, its commands."""
+        self._data = data
+        live = data is not None and data.facts.status in ("running", "paused")
+        if self.bar.visible != live:
+            self.bar.visible = live
+        if data is None or not live:
+            return
+        paused = data.facts.status == "paused"
+        found = steering(data)
+        told = found.told
+        put(self.status, badge(data.facts.status))
+        if self._asked_stop and time.monotonic() - self._asked_stop > SURE:
+            self._asked_stop, self.buttons["stop"].label = 0.0, "Stop"
+        self._enable(paused, told)
+        self._fill(found.now)
+        put(self.said, _latest(told) if self.may else f'<span class="quiet">{LOOK}</span>')
+        if self.open.value:
+            put(self.log, told_table(told))
+            options = {one_line(f"step {t.step}: {t.what}", 70): t.id for t in told if t.undoable}
+            if options != self.undoing.options:
+                self.undoing.param.update(options=options, value=next(iter(options.values()), None))
+            chosen = self.chosen.prompt
+            put(self.prompt, head("This prompt", f"<span>{_state(found.now, chosen)}</span>"))
+
+    def _enable(self, paused: bool, told: list[Told]) -> None:
+        waits = {t.kind for t in told if t.state == "asked"}
+        off = {
+            "resume": not paused or "resume" in waits,
+            "pause": paused or "pause" in waits,
+            "step": False,
+            "stop": "stop" in waits,
+        }
+        for name, b in self.buttons.items():
+            if b.disabled != (off[name] or not self.may):
+                b.disabled = off[name] or not self.may
+        others = (self.apply, self.swap, self.add, self.remove, self.checkpoint, self.undo, *self.prompts.values())
+        for b in others:
+            if b.disabled == self.may:
+                b.disabled = not self.may
+
+    def _fill(self, now: Now) -> None:
+        """Show what is in force where the reader has not begun to write something else."""
+        if now == self._shown:
+            return
+        self._filling = True
+        try:
+            for name, widget in self.settings.items():
+                value = getattr(now, name)
+                widget.visible = value is not None
+                if value is not None and name not in self._touched:
+                    widget.value = round(value) if isinstance(widget, pmui.IntInput) else value
+            if "pipeline" not in self._touched:
+                self.pipeline.param.update(value=now.pipeline, value_input=now.pipeline)
+        finally:
+            self._filling = False
+        self._shown = now
+
+
+def _methods() -> list[str]:
+    from workbench import catalog
+
+    return list(catalog.methods())
+
+
+def _latest(told: list[Told]) -> str:
+    """The last request in one line."""
+    if not told:
+        return '<span class="quiet">Nothing was asked of this run yet.</span>'
+    t = told[0]
+    done = t.kind in CONTROLS and t.state in ("applied", "taken")
+    text = f"{'from' if t.kind == 'step' else 'after'} step {t.step:,}" if done else t.line
+    mark = "warn" if t.state == "refused" else "quiet"
+    return f'<b>{html(t.what, 120)}</b> <span class="{mark}">{html(text, 260)}</span>'
+
+
+def _state(now: Now, prompt: str) -> str:
+    if not prompt:
+        return "none chosen; click a row of the heat map"
+    words = [word for word, on in (("pinned", prompt in now.pinned), ("dropped", prompt in now.dropped)) if on]
+    if prompt in now.boosted:
+        words.append(f"boosted {now.boosted[prompt]:g} ×")
+    return f"{html(one_line(prompt, 40))}: {', '.join(words) or 'as any other'}"
