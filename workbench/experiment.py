@@ -47,6 +47,8 @@ class Experiment:
     world and task_options are passed on to the world and to the task. eval_every steps (and at the start and the end) the fixed evaluation set is scored; 0 turns it off.
     eval_samples: rollouts of each evaluation prompt, the most that pass@k can be asked for; 0 is the world's default, 4.
     eval_sets: more evaluation sets by name, each a task as in `tasks`; scored with the first, kept apart by name.
+    staleness: updates that the policy which samples a step may be behind the one trained on it, at most; 0 trains on each
+    step before the next is generated, 1 generates the next one meanwhile. See `worlds.asynchronous`.
     """
 
     model: str = "smollm2"
@@ -59,6 +61,7 @@ class Experiment:
     eval_samples: int = 0
     eval_sets: Mapping[str, str | list[str]] = field(default_factory=dict)
     checkpoint_every: int = 20
+    staleness: int = 0
     store: str = "store"
     name: str = ""
     tokens: str = "all"
@@ -73,6 +76,8 @@ class Experiment:
             object.__setattr__(self, "tasks", tuple(self.tasks))
         if self.steps < 1:
             raise ValueError(f"an experiment needs at least one step, got steps={self.steps}")
+        if self.staleness < 0:
+            raise ValueError(f"staleness counts updates that a sampler may be behind, got {self.staleness}")
         if self.eval_samples < 0:
             raise ValueError(
                 f"eval_samples counts rollouts of a prompt, got {self.eval_samples}; 0 is the world's default"
@@ -276,6 +281,11 @@ class Run:
         )
         self.run: str = self.writer.run
         self.helm.open(experiment.store, self.run)
+        self._advance: Any = advance
+        if experiment.staleness:
+            from workbench.worlds.asynchronous import Overlap
+
+            self._advance = Overlap(self.world, experiment.staleness, lambda: self.target)
         self._begun = self._closed = False
 
     def _continue(self, store: Store, run: str) -> None:
@@ -354,7 +364,7 @@ class Run:
         self.begin()
         e = self.experiment
         number = self.n_steps + 1
-        self.states, done = advance(
+        self.states, done = self._advance(
             self.pipeline,
             self.states,
             self.world,
@@ -453,6 +463,8 @@ class Run:
             return
         self._closed = True
         try:
+            if self.experiment.staleness:
+                self._advance.close()
             if self.experiment.checkpoint_every and self.n_steps and status in ("finished", "stopped"):
                 self.checkpoint()
             self.helm.end(self)

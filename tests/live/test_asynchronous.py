@@ -6,10 +6,14 @@ import threading
 
 import numpy as np
 import pytest
+import torch
 
+from workbench import Experiment, Store
+from workbench.experiment import Run
 from workbench.pipeline import Pipeline, run
-from workbench.types import Budget
-from workbench.worlds.asynchronous import run_async
+from workbench.stages import Checkpoint, Prune
+from workbench.types import Budget, Cut, Plan
+from workbench.worlds.asynchronous import Overlap, run_async
 from workbench.worlds.live import LiveWorld
 from workbench.worlds.sim import SimWorld
 
@@ -123,3 +127,89 @@ def test_what_breaks_in_a_thread_breaks_the_run_and_stopping_leaves_no_thread(ta
     assert threading.active_count() == before
     with pytest.raises(ValueError, match="staleness=-1"):
         next(run_async(Pipeline.parse("grpo"), world, BUDGET, steps=1, staleness=-1))
+
+
+SMALL = Experiment(
+    model="sim", steps=5, pipeline="grpo + mopps", eval_every=2, checkpoint_every=2,
+    budget=Budget(prompts=4, rollouts=16), world={"n_prompts": 40},
+)  # fmt: skip
+
+
+def recorded(store: str) -> list[dict]:
+    with Store.open(store) as found:
+        return found.sql(
+            "SELECT s.step, s.folded_through, m.value AS lag, min(r.version) AS version FROM steps s JOIN rollouts r USING (run, step)"
+            " JOIN metrics m USING (run, step) WHERE m.name = 'version_lag' AND r.row >= 0 GROUP BY ALL ORDER BY step"
+        ).to_pylist()
+
+
+def test_an_experiment_overlaps_by_its_staleness_and_records_it(tmp_path):
+    experiment = SMALL.with_(store=str(tmp_path / "s"), staleness=2)
+    assert Experiment.from_dict(experiment.to_dict()).staleness == 2
+    assert "staleness = 2" in experiment.to_toml()
+    before = threading.active_count()
+    steps = list(experiment.run())
+    assert threading.active_count() <= before + 1  # a compaction of the store may be under way
+    assert [s.step for s in steps] == [1, 2, 3, 4, 5]
+    rows = [tuple(row.values()) for row in recorded(experiment.store)]
+    assert rows == [(1, 0, 0.0, 0), (2, 0, 1.0, 0), (3, 0, 2.0, 0), (4, 1, 2.0, 1), (5, 2, 2.0, 2)]
+    with pytest.raises(ValueError, match="a sampler may be behind, got -1"):
+        SMALL.with_(staleness=-1)
+
+
+def test_a_resumed_run_begins_with_nothing_waiting(tmp_path):
+    experiment = SMALL.with_(store=str(tmp_path), staleness=1, steps=3)
+    with Run(experiment) as first:
+        for _ in range(3):
+            first.step()
+    with Run(experiment.with_(steps=2), resume=first.run) as again:
+        assert again.n_steps == 3
+        again.step()
+        again.step()
+    assert [row["lag"] for row in recorded(experiment.store)] == [0, 1, 1, 0, 1]
+    assert [row["folded_through"] for row in recorded(experiment.store)] == [0, 0, 1, 3, 3]
+
+
+def test_a_change_acts_at_the_step_it_is_recorded_for(tmp_path):
+    with Run(SMALL.with_(store=str(tmp_path), staleness=2, eval_every=0)) as run:
+        run.step()
+        run.step()
+        run.available = np.arange(40) < 10
+        third = run.step()
+        assert third.prompts.max() < 10
+        assert (third.plan.folded_through, third.update["version_lag"]) == (2, 0)
+        run.swap("grpo + vade")
+        fourth = run.step()
+        assert fourth.plan.folded_through == 3
+        assert run.step().plan.folded_through == 3
+
+
+def test_each_step_has_its_own_books(task):
+    """Seconds, tokens and tests at checkpoints are those of the step, not of the one that is generated meanwhile."""
+
+    def none(frontier) -> Cut:
+        b = len(frontier)
+        return Cut(np.ones(b, np.int64), np.full(b, "", object), np.ones(b))
+
+    world = live(task)
+    twin, other = world.twin(), world.twin()
+    first = twin.sample(Plan(np.array([0]), np.array([3]), step=1), None, Prune(none, Checkpoint(2)))
+    second = other.sample(Plan(np.array([1]), np.array([3]), step=2), None, Prune(none, Checkpoint(2)))
+    for books, rows in ((twin, first), (other, second)):
+        world.adopt(books)
+        assert {i.split("/")[0] for i in world.taken_decisions()["node_id"]} <= set(rows.id)
+        assert world._spent["decoded_tokens"] == books._spent["decoded_tokens"] > 0
+        world._spent.clear()
+
+
+def test_the_newest_weights_are_evaluated_between_steps(task):
+    world = live(task)
+    overlap = Overlap(world, 1, lambda: 3)
+    pipeline = Pipeline.parse("grpo")
+    states = pipeline.init(world.pool)
+    for step in (1, 2, 3):
+        states, _ = overlap(pipeline, states, world, BUDGET, step=step, seed=3)
+        for mine, theirs in zip(world.engine.model.parameters(), world.policy.model.parameters(), strict=True):
+            assert mine is not theirs
+            assert torch.equal(mine, theirs)
+    overlap.close()

@@ -9,6 +9,10 @@ one version, as in DORA (arXiv 2509.18883), and the price is that the faster sid
 A step decides with what was learned until it was planned (`plan.folded_through`), and its estimate uses the same state;
 `observe` folds finished steps in order. Behaviour log-probabilities are the sampler's at its version; what an objective
 needs of the trainer (`proximal`, `current`) is computed when the step's turn to train comes.
+
+What waits was planned by the pipeline, budget and prompts of its time. Where one of them is changed, the waiting steps are
+given up and made anew, so that a change acts at the very step that it is recorded for; likewise a resumed run begins with
+nothing waiting. Both cost generation, not soundness.
 """
 
 from __future__ import annotations
@@ -16,14 +20,14 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from copy import copy, deepcopy
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from workbench.pipeline import Pipeline, States, advance
+from workbench.pipeline import NO_WISH, Pipeline, States, Wishes, advance
 from workbench.types import Budget, Plan, Rollouts, Step
 from workbench.worlds.engines.transformers import TransformersEngine
 
@@ -32,11 +36,30 @@ class _Abandoned(BaseException):
     """Ends the thread of a step that will not be trained."""
 
 
+class Settings(NamedTuple):
+    """What a step is planned by, beside the states: pipeline, budget, which prompts are in, and what is wished of them."""
+
+    pipeline: Pipeline
+    budget: Budget
+    available: np.ndarray | None = None
+    wishes: Wishes = NO_WISH
+    temperature: float | None = None
+
+    def same(self, other: Settings) -> bool:
+        """Whether a step planned by the other would be planned alike."""
+        mine, theirs = (self.available, other.available)
+        alike = mine is theirs or (mine is not None and theirs is not None and np.array_equal(mine, theirs))
+        return alike and all(
+            getattr(self, name) is getattr(other, name) for name in ("pipeline", "budget", "wishes")
+        ) and self.temperature == other.temperature  # fmt: skip
+
+
 class _Half:
     """A world for one step: samples from what the sampler holds, and waits for its turn before it trains."""
 
     def __init__(self, world: Any, ahead: _Ahead) -> None:
-        self._world, self._sampler, self._ahead = world, copy(world), ahead
+        self._world, self._ahead = world, ahead
+        self._sampler = world.twin() if hasattr(world, "twin") else copy(world)
         self.version = world.version
 
     def __getattr__(self, name: str) -> Any:
@@ -56,23 +79,29 @@ class _Half:
     def score(self, rollouts: Rollouts, needs: frozenset[str]) -> Rollouts:
         """Called once all is generated: the turn to train begins here."""
         self._ahead.park()
+        if hasattr(self._world, "adopt"):
+            self._world.adopt(self._sampler)
         return self._world.score(rollouts, needs)
 
 
 class _Ahead:
     """One step in a thread of its own, which stands still between generation and training."""
 
-    def __init__(self, pipeline: Pipeline, states: States, world: Any, budget: Budget, step: int, seed: int) -> None:
+    def __init__(self, settings: Settings, states: States, world: Any, step: int, seed: int) -> None:
         self.step, self.folded_through, self.version = step, step - 1, world.version
+        self._world = world
         self._parked, self._turn = threading.Event(), threading.Event()
         self._done: Step | None = None
         self._error: BaseException | None = None
         self._abandoned, self._waited = False, 0.0
         half = _Half(world, self)
+        pipeline, budget, available, wishes, _ = settings
 
         def work() -> None:
             try:
-                _, self._done = advance(pipeline, states, half, budget, step=step, seed=seed)  # type: ignore[arg-type]
+                _, self._done = advance(
+                    pipeline, states, half, budget, step=step, seed=seed, available=available, wishes=wishes  # type: ignore[arg-type]
+                )  # fmt: skip
             except BaseException as error:
                 self._error = error
             finally:
@@ -112,10 +141,12 @@ class _Ahead:
         return replace(done, seconds=seconds, plan=plan)
 
     def abandon(self) -> None:
-        """End the thread without training."""
+        """End the thread without training; what it resumed can be resumed again."""
         self._abandoned = True
         self._turn.set()
         self._thread.join()
+        if self._done is None and hasattr(self._world, "give_up"):
+            self._world.give_up(self.step)
 
 
 class _Held:
@@ -131,7 +162,9 @@ class _Held:
             engine = TransformersEngine(twin, copy_of=engine.model)
             engine.sync()
         self._sync = engine.sync
-        engine.sync = lambda: None  # the update must not change weights under a running generation
+        self._quiet = [n for n in ("sync", "rest") if hasattr(engine, n)]
+        for name in self._quiet:  # the update must not change weights under a running generation, nor put it to sleep
+            setattr(engine, name, lambda: None)
         world.engine = engine
 
     def take_over(self) -> None:
@@ -142,9 +175,91 @@ class _Held:
     def release(self) -> None:
         """Give the world its own sampler back, up to date."""
         if self._engine is not None:
-            del self._world.engine.sync
+            for name in self._quiet:
+                delattr(self._world.engine, name)
             self._world.engine = self._engine
             self._engine.sync()
+
+
+class Overlap:
+    """`pipeline.advance` with the generation of later steps beside the training of each. Call it step after step.
+
+    staleness: updates between the policy that generated a step and the one that trains on it, at most (fewer in the
+    first steps, after a change, and where an update was skipped); 1 is all that speed needs, the sum of generation and
+    training becomes their maximum. last: the step after which none is generated. `step.update["version_lag"]` is the
+    lag of a step. A live world whose sampler shares the trained weights gets a copy of them until `close`.
+    """
+
+    def __init__(self, world: Any, staleness: int, last: Callable[[], int]) -> None:
+        if staleness < 0:
+            raise ValueError(f"staleness={staleness}; a policy cannot be trained on rollouts of its future")
+        self.staleness, self._last = staleness, last
+        self._held = _Held(world)
+        self._waiting: deque[_Ahead] = deque()
+        self._training: _Ahead | None = None
+        self._settings: Settings | None = None
+
+    def __call__(
+        self,
+        pipeline: Pipeline,
+        states: States,
+        world: Any,
+        budget: Budget,
+        *,
+        step: int,
+        seed: int = 0,
+        available: np.ndarray | None = None,
+        wishes: Wishes = NO_WISH,
+    ) -> tuple[States, Step]:
+        """The finished step and the states after it, as `pipeline.advance`. Between two calls nothing is generated, and
+        the sampler holds the newest weights."""
+        free = None if available is None else available.copy()
+        settings = Settings(pipeline, budget, free, wishes, getattr(world, "temperature", None))
+        if self._settings is None or not settings.same(self._settings):
+            self._give_up()
+            self._settings = settings
+        done = None
+        while done is None:
+            done = self._pair(self._settings, states, world, step, seed)
+        return pipeline.observe(states, done), done
+
+    def _pair(self, settings: Settings, states: States, world: Any, step: int, seed: int) -> Step | None:
+        """Generate the next step while the oldest waiting one is trained; None while too few wait for that."""
+        waiting = self._waiting
+        fresh, after = None, step + len(waiting)
+        due = len(waiting) >= max(self.staleness, 1) or (waiting and after > self._last())
+        self._training = waiting.popleft() if due and self.staleness else None
+        if after <= self._last() or after == step:
+            fresh = _Ahead(settings, states, world, after, seed)
+            fresh.folded_through = step - 1
+            waiting.append(fresh)
+        before = world.version
+        if self._training is not None:
+            self._training.train()
+        if fresh is not None:
+            fresh.generated()
+        if self.staleness == 0:
+            self._training = waiting.popleft()
+            self._training.train()
+        if self._training is None:
+            return None
+        done = self._training.finished()
+        lag = float(before - self._training.version)
+        self._training = None
+        self._held.take_over()
+        return replace(done, update={**done.update, "version_lag": lag})
+
+    def _give_up(self) -> None:
+        """End what waits or trains: one that trains is finished, the others are not trained."""
+        for ahead in (*filter(None, [self._training]), *self._waiting):
+            ahead.abandon()
+        self._training = None
+        self._waiting.clear()
+
+    def close(self) -> None:
+        """Give up what waits, and give the world its own sampler back."""
+        self._give_up()
+        self._held.release()
 
 
 def run_async(
@@ -160,44 +275,13 @@ def run_async(
 ) -> Iterator[tuple[States, Step]]:
     """`pipeline.run` with generation of a step beside the training of an earlier one: (states after, finished step).
 
-    staleness: updates between the policy that generated a step and the one that trains on it, at most (fewer in the
-    first steps, and where an update was skipped); 0 is the plain loop, bit for bit, and 1 is all that speed needs, the
-    sum of generation and training becomes their maximum. `step.update["version_lag"]` is the largest lag of a step. A
-    live world whose sampler shares the trained weights gets a copy of them for the time of the run.
-    """
-    if staleness < 0:
-        raise ValueError(f"staleness={staleness}; a policy cannot be trained on rollouts of its future")
+    staleness as `Overlap`'s; 0 is the plain loop, bit for bit."""
     pipeline.check(world)
     states = pipeline.init(world.pool) if states is None else states
-    waiting: deque[_Ahead] = deque()
-    folded, last = start - 1, start + steps - 1
-    held = _Held(world)
-    training: _Ahead | None = None
+    overlap = Overlap(world, staleness, lambda: start + steps - 1)
     try:
-        for step in range(start, last + staleness + 1):
-            due = staleness > 0 and (len(waiting) >= staleness or step > last)
-            training = waiting.popleft() if due and waiting else None
-            fresh = None
-            if step <= last:
-                held.take_over()
-                fresh = _Ahead(pipeline, states, world, budget, step, seed)
-                fresh.folded_through = folded
-                waiting.append(fresh)
-            before = world.version
-            if training is not None:
-                training.train()
-            if fresh is not None:
-                fresh.generated()
-            if staleness == 0:
-                training = waiting.popleft()
-                training.train()
-            if training is None:
-                continue
-            done = training.finished()
-            done = replace(done, update={**done.update, "version_lag": float(before - training.version)})
-            states, folded = pipeline.observe(states, done), done.step
+        for step in range(start, start + steps):
+            states, done = overlap(pipeline, states, world, budget, step=step, seed=seed)
             yield states, done
     finally:
-        for ahead in (*filter(None, [training]), *waiting):  # one that trains is finished, the others are not trained
-            ahead.abandon()
-        held.release()
+        overlap.close()

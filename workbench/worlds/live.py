@@ -8,6 +8,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from copy import copy
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -145,6 +146,22 @@ class LiveWorld:
     def version(self) -> int:
         """Optimiser updates so far."""
         return self.policy.version
+
+    def twin(self) -> LiveWorld:
+        """A world of the same model, engine and unfinished rollouts that keeps its own books of what it samples."""
+        other = copy(self)
+        other._step, other._decisions, other._spent = -1, [], Counter()
+        return other
+
+    def adopt(self, twin: LiveWorld) -> None:
+        """Enter what a twin has sampled for the step that is trained next."""
+        self._decisions += twin._decisions
+        self._spent.update(twin._spent)
+
+    def give_up(self, step: int) -> None:
+        """A step was sampled and will not be trained: what it went on with is unfinished as before."""
+        for name in [i for i in self._source if i.partition(":")[0].rpartition("-")[2] == str(step)]:
+            del self._source[name]
 
     def sample(self, plan: Plan, branch: Branch | None = None, prune: Prune | None = None) -> Rollouts:
         """Generate and verify what the plan asks for.
