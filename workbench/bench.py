@@ -203,7 +203,7 @@ def card() -> str:
 def versions() -> dict[str, str]:
     """Versions of what decides speed, of what is installed."""
     found = {"python": platform.python_version()}
-    for name in ("rollout-workbench", "torch", "transformers", "duckdb", "numpy", "panel", "triton", "trl"):
+    for name in ("rollout-workbench", "torch", "transformers", "duckdb", "numpy", "panel", "triton", "trl", "vllm"):
         with suppress(importlib.metadata.PackageNotFoundError):
             found[name] = importlib.metadata.version(name)
     return found

@@ -30,15 +30,31 @@ SIZES = {"tiny": (16, 8, 96, 3), "smollm2": (4, 4, 48, 2)}
 
 
 def bench_engine(case: str | None) -> Iterator[Figure]:
-    """Seconds of generation with and without checkpoints, and tokens that forks had computed twice (none)."""
-    if case is not None and case not in SIZES:
-        raise ValueError(f"no case {case!r}; there are {', '.join(SIZES)}")
+    """Seconds of generation with and without checkpoints, and tokens that forks had computed twice (none).
+
+    case "vllm", where it runs on a GPU: `worlds.bench_vllm`."""
+    if case is not None and case not in (*SIZES, "vllm"):
+        raise ValueError(f"no case {case!r}; there are {', '.join(SIZES)} and vllm")
+    if case == "vllm":
+        yield from _vllm()
     for model in SIZES:
         if case in (None, model):
             with tempfile.TemporaryDirectory() as store:
                 experiment = Experiment(model=model, pipeline="grpo", store=store, eval_every=0, checkpoint_every=0)
                 with Run(experiment) as run:
                     yield from _figures(model, run.world)  # type: ignore[arg-type]
+
+
+def _vllm() -> Iterator[Figure]:
+    import torch
+
+    from workbench.worlds.engines.vllm import obstacle
+
+    if why := obstacle() or ("" if torch.cuda.is_available() else "it is measured on a GPU, and there is none"):
+        raise ValueError(f"the case vllm cannot run: {why}")
+    from workbench.worlds.bench_vllm import bench_vllm
+
+    yield from bench_vllm()
 
 
 def _figures(model: str, world: LiveWorld) -> Iterator[Figure]:

@@ -1,7 +1,7 @@
 """How fast the loop generates and learns: the figures of `workbench bench loop`.
 
 Cases on any machine: tiny, smollm2 (seconds a step against TRL's GRPOTrainer, float32, same prompts, rows and lengths).
-Cases on a GPU are in `workbench.worlds.bench_gpu`. A peer that is not installed is named and left out.
+Cases on a GPU are in `workbench.worlds.bench_gpu` and `bench_step`. A peer that is not installed is named and left out.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from workbench.bench_trl import trl_seconds
+from workbench.bench_trl import Peer, trl_seconds
 from workbench.experiment import Experiment, Run
 from workbench.types import Budget
 
@@ -31,13 +31,13 @@ def bench_loop(case: str | None) -> Iterator[Figure]:
         "smollm2": lambda: _cpu("smollm2"),
     }
     if torch.cuda.is_available():
-        from workbench.worlds.bench_gpu import CASES
+        from workbench.worlds import bench_gpu, bench_step
 
-        cases = CASES
+        cases = bench_gpu.CASES | bench_step.CASES
     if case is not None and case not in cases:
         raise ValueError(f"no case {case!r} on this machine; there are {', '.join(cases)}")
     for name, figures in cases.items():
-        if case in (None, name):
+        if case == name or (case is None and name != "step_vllm"):
             yield from figures()
 
 
@@ -57,15 +57,15 @@ def _cpu(model: str) -> Iterator[Figure]:
             pool, live = run.world.pool, run.world
             texts = [live.tokenizer.decode(live.prefix(pool, i)) for i in range(len(pool))]
             answers = [str(a) for a in pool.answer]
-            wall, parts, made = [], [], 0
+            wall, parts, made, length = [], [], 0, 0.0
             for _ in range(steps):
                 began = time.perf_counter()
                 done = run.step()
                 wall.append(time.perf_counter() - began)
                 parts.append(dict(done.seconds))
-                made = len(done.rollouts)
+                made, length = len(done.rollouts), float(np.mean(done.rollouts.length))
     ours = float(np.median(wall[1:]))
-    note = f"{made} rollouts of at most {tokens} tokens, float32, median of {steps - 1}; load {os.getloadavg()[0]:.1f}"
+    note = f"{made} rollouts of at most {tokens} tokens ({length:.1f} at last), float32, median of {steps - 1}; load {os.getloadavg()[0]:.1f}"
     peer = trl_seconds(
         model, texts, answers, groups=groups, n=n, tokens=tokens, steps=max(3, steps // 2), micro=groups * n // 4
     )
@@ -74,11 +74,19 @@ def _cpu(model: str) -> Iterator[Figure]:
         yield Figure(model, f"seconds_{name}", float(np.median([p.get(name, 0.0) for p in parts[1:]])), "s", note=note)
 
 
-def _ratio(case: str, ours: float, peer: float | None, note: str) -> Iterator[Figure]:
+def _ratio(case: str, ours: float, peer: Peer | None, note: str) -> Iterator[Figure]:
     from workbench.bench import Figure
 
     if peer is None:
         print(f"{case}: trl is not installed and was left out")
         yield Figure(case, "seconds_per_step", ours, "s", note=note)
     else:
-        yield Figure(case, "seconds_per_step", ours, "s", "trl", ours / peer, f"{note}; trl {peer:.3g} s")
+        yield Figure(
+            case,
+            "seconds_per_step",
+            ours,
+            "s",
+            "trl",
+            ours / peer.seconds,
+            f"{note}; trl {peer.seconds:.3g} s, {peer.length:.1f} tokens an answer",
+        )

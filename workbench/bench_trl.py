@@ -8,12 +8,19 @@ import io
 import tempfile
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+
+class Peer(NamedTuple):
+    """Median seconds of a step after the first, and tokens of an answer on average."""
+
+    seconds: float
+    length: float
 
 
 def trl_seconds(
@@ -27,12 +34,15 @@ def trl_seconds(
     steps: int,
     micro: int,
     bf16: bool = False,
-) -> float | None:
-    """Median seconds of an optimiser step after the first: groups prompts x n rollouts x at most `tokens` tokens.
+    vllm: bool = False,
+    exact: bool = False,
+) -> Peer | None:
+    """What an optimiser step takes: groups prompts x n rollouts x at most `tokens` tokens.
 
     prompts and answers are texts; the reward is 1 where the answer stands in the completion, plus its share of digits.
-    micro: rows of a micro-batch, as large as memory allows. TRL generates with transformers, without KL term
-    (its default), AdamW, loss as it comes. None where trl is not installed.
+    micro: rows of a micro-batch, as large as memory allows. TRL generates with transformers, or with vLLM in the same
+    process (vllm), without KL term (its default), AdamW, loss as it comes. exact: no answer ends early, as many tokens
+    in every row. None where trl is not installed.
     """
     if importlib.util.find_spec("trl") is None:
         return None
@@ -47,6 +57,9 @@ def trl_seconds(
         model = models.load(model)
     net, tokenizer = model
     ends: list[float] = []
+    lengths: list[float] = []
+    least = {"min_tokens" if vllm else "min_new_tokens": tokens} if exact else {}
+    engine = {"use_vllm": True, "vllm_mode": "colocate", "vllm_gpu_memory_utilization": 0.3} if vllm else {}
 
     class Clock(TrainerCallback):
         def on_step_end(self, args, state, control, **kwargs):
@@ -54,7 +67,8 @@ def trl_seconds(
                 torch.cuda.synchronize()
             ends.append(time.perf_counter())
 
-    def reward(completions, answer, **kwargs):
+    def reward(completions, answer, completion_ids, **kwargs):
+        lengths.append(float(np.mean([len(ids) for ids in completion_ids])))
         return [
             float(a in c) + sum(x.isdigit() for x in c) / max(1, len(c))
             for c, a in zip(completions, answer, strict=True)
@@ -67,6 +81,7 @@ def trl_seconds(
             num_generations=n, max_completion_length=tokens, max_steps=steps + 1, learning_rate=1e-5, bf16=bf16,
             use_cpu=not torch.cuda.is_available(), gradient_checkpointing=False, save_strategy="no", report_to=[],
             disable_tqdm=True, logging_steps=10**6, temperature=1.0, seed=0, dataloader_pin_memory=False,
+            generation_kwargs=least, **engine,
         )  # fmt: skip
         data = Dataset.from_dict({"prompt": list(prompts), "answer": list(answers)})
         trainer = GRPOTrainer(
@@ -74,4 +89,4 @@ def trl_seconds(
             callbacks=[Clock()],
         )  # fmt: skip
         trainer.train()
-    return float(np.median(np.diff(ends)))
+    return Peer(float(np.median(np.diff(ends))), float(np.mean(lengths)))

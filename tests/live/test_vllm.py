@@ -1,7 +1,8 @@
 """vLLM under our draws: the tokens, statistics and sessions of the plain engine, and weights that change under it.
 
-Runs where vLLM does: on a GPU, or on a processor with vLLM's CPU build. Tolerances: a log-probability within 1e-4 nats in
-float32; in bfloat16 within 0.02 on average over tokens, weights and cache being rounded.
+Runs where vLLM does: on a GPU, or on a processor with vLLM's CPU build. Tolerances, nats on average over the tokens of a row:
+float32 1e-4 on a processor, 2e-3 on a GPU, whose attention multiplies float32 in 10 bits; bfloat16 0.02, weights and cache
+being rounded.
 """
 
 from __future__ import annotations
@@ -14,8 +15,6 @@ import pytest
 import torch
 
 from workbench import models
-from workbench.experiment import Experiment, Run
-from workbench.types import Budget
 from workbench.worlds.engines import Until
 from workbench.worlds.engines.draws import streams
 from workbench.worlds.engines.forward import answer_statistics, pack
@@ -25,7 +24,8 @@ from workbench.worlds.engines.vllm import VllmEngine, obstacle
 pytestmark = pytest.mark.skipif(bool(obstacle()), reason=obstacle() or "vllm runs here")
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-WITHIN = {"float32": 1e-4, "bfloat16": 0.02}
+WITHIN = {"float32": 1e-4 if DEVICE == "cpu" else 2e-3, "bfloat16": 0.02}
+EXACT = "float32" if DEVICE == "cpu" else ""  # the dtype in which draws never fall between two roundings
 PREFIXES = [np.random.default_rng(k).integers(3, 500, k).tolist() for k in (70, 7, 40)]
 N, LIMIT = np.array([4, 2, 3]), np.array([20, 30, 10])
 KEYS = streams(0, map(str, range(9)))
@@ -62,7 +62,7 @@ def test_sampler_and_trainer_agree_on_what_was_drawn(pair, rules):
         wanted = trainer_logp(plain.model, [PREFIXES[prefix]], [row], rules.get("temperature", 1.0))[0]
         assert np.abs(logp - wanted).mean() < WITHIN[dtype]
     assert all(t[-1] in (18, 30) for t, f in zip(tokens, made.finish, strict=True) if f == "stop")
-    if dtype == "float32":
+    if dtype == EXACT:
         want = plain.generate(PREFIXES, N, LIMIT, KEYS, **rules)
         assert made.tokens.values.tolist() == want.tokens.values.tolist()
         assert made.finish.tolist() == want.finish.tolist()
@@ -95,7 +95,7 @@ def test_a_resumed_row_is_the_uninterrupted_one(pair):
         again = [t for part in parts for t in part.tokens.row(row).tolist()]
         logp = np.concatenate([part.logp.row(row) for part in parts])
         same = np.cumprod(np.array(again) == whole.tokens.row(row)).astype(bool)
-        assert same.all() or dtype == "bfloat16"  # a batch of another shape rounds otherwise
+        assert same.all() or dtype != EXACT  # a batch of another shape rounds otherwise
         assert np.abs(logp - whole.logp.row(row))[same].mean() < WITHIN[dtype]
 
 
@@ -116,14 +116,14 @@ def test_a_fork_has_what_it_would_have_had_alone(pair):
         assert np.abs(made.logp.row(row) - alone).mean() < WITHIN[dtype]
     session.rewind(0, 8, start[-1])
     again = session.advance(np.full(4, 8))
-    if dtype == "float32":
+    if dtype == EXACT:
         assert again.tokens.row(0).tolist() == made.tokens.row(0).tolist()
 
 
 def test_rows_pause_at_markers_and_at_uncertainty(pair):
     engine, plain, dtype = pair
-    if dtype == "bfloat16":
-        pytest.skip("the places are those of float32")
+    if dtype != EXACT:
+        pytest.skip("compares tokens, which rounding may change")
     for until in (Until(frozenset({21, 24})), Until(entropy=1.5), Until(frozenset({20}), 2.0)):
         mine, theirs = (e.open(PREFIXES, np.arange(3), KEYS[:3], stop=[18]) for e in (engine, plain))
         while len(theirs):
@@ -149,6 +149,7 @@ def test_the_likeliest_next_tokens_are_those_of_the_plain_engine(pair):
 def test_new_weights_are_taken_over_without_a_restart(pair, trained):
     engine, plain, dtype = pair
     kept = [w.detach().clone() for w in trained.parameters()]
+    engine.sync()  # an empty cache, as below: prompts computed in the same pieces round the same way
     before = engine.generate(PREFIXES, N, LIMIT, KEYS)
     try:
         with torch.no_grad():
@@ -187,44 +188,3 @@ def test_too_long_is_refused_before_anything_runs(pair):
     engine, _, _ = pair
     with pytest.raises(ValueError, match="may have 512 tokens together, not 570"):
         engine.generate(PREFIXES[:1], np.array([1]), np.array([500]), KEYS[:1])
-
-
-def test_starting_leaves_the_random_numbers_of_the_process(trained):
-    torch.manual_seed(5)
-    want = torch.rand(3).tolist()
-    torch.manual_seed(5)
-    VllmEngine(trained, "float32", eager=True, max_rows=8).close()
-    assert torch.rand(3).tolist() == want
-
-
-@pytest.mark.gpu
-def test_a_sleeping_engine_gives_its_memory_back_and_wakes_with_the_weights(trained):
-    engine = VllmEngine(trained, "bfloat16", eager=True, max_rows=64, sleep=True)
-    before = engine.generate(PREFIXES, N, LIMIT, KEYS)
-    free = torch.cuda.mem_get_info()[0]
-    engine.rest()
-    assert torch.cuda.mem_get_info()[0] - free > 2**30
-    assert engine.generate(PREFIXES, N, LIMIT, KEYS).tokens.values.tolist() == before.tokens.values.tolist()
-    engine.close()
-
-
-def test_an_experiment_runs_on_it(tmp_path):
-    world = {"engine": {"name": "vllm", "eager": True, "max_rows": 32}, "max_tokens": 8, "sampling": "float32"}
-    experiment = Experiment(
-        model="tiny", pipeline="grpo", budget=Budget(rollouts=64), steps=2, eval_every=0, store=tmp_path, world=world
-    )
-    with Run(experiment) as run:
-        run.begin()
-        first = run.step()
-        version = run.world.version
-        second = run.step()
-        assert run.world.describe()["engine"] == "VllmEngine"
-        assert "hidden" not in run.world.offers
-        assert "token_entropy" in run.world.offers
-        logp = run.world.score(second.rollouts, frozenset({"current"}))
-        run.world.engine.close()
-    assert len(first.rollouts) == len(second.rollouts) == 64
-    assert version == 1
-    assert set(second.rollouts.version.tolist()) == {1}
-    behaviour, current = second.rollouts.logp, logp.current  # one update apart, at a small rate
-    assert np.abs(behaviour.values - current.values).mean() < 0.05

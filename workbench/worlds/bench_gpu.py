@@ -1,13 +1,12 @@
 """The GPU cases of `workbench bench loop`: a 135M Llama in bfloat16.
 
 ceiling (what the card gives), decode (512 rows x 128 tokens), tail (rows that stop by themselves), update (even and
-long-tailed), step (64 prompts x 8 rollouts x 256 tokens, whole, against TRL). Where the weights of SmolLM2 are not at
-hand a random model of its shape is measured instead, and the note says so.
+long-tailed); the whole step against TRL is `bench_step`. Where the weights of SmolLM2 are not at hand a random model of
+its shape is measured instead, and the note says so.
 """
 
 from __future__ import annotations
 
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -15,14 +14,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
-from tokenizers import Tokenizer, models, pre_tokenizers
-from transformers import PreTrainedTokenizerFast
 
-from workbench.types import Advantage, Budget, Pool, Ragged
+from workbench.types import Advantage, Ragged
 from workbench.worlds.engines.draws import streams
 from workbench.worlds.engines.graph import GraphEngine
 from workbench.worlds.engines.transformers import TransformersEngine
-from workbench.worlds.live import LiveWorld
 from workbench.worlds.packing import StreamPolicy
 from workbench.worlds.policy import Lines
 
@@ -240,97 +236,9 @@ def _updates(compile: bool, peak: float) -> Iterator[Figure]:
         yield Figure("update", f"tokens_per_second_{kind}_{how}", n / taken, "tokens/s", note=note)
 
 
-def _step() -> Iterator[Figure]:
-    """The whole loop at 64 prompts x 8 rollouts x 256 tokens, recorded, and the same with TRL."""
-    from workbench.bench import Figure
-    from workbench.bench_trl import trl_seconds
-    from workbench.experiment import Experiment, Run
-
-    it, length, steps = subject(), 256, 8
-    task = _Numbers(_numbers_pool(4 * PROMPTS, 0), _numbers_pool(2, 1), length)
-    world = LiveWorld(task, (it.model, words()), engine="auto", lr=1e-5)
-    with tempfile.TemporaryDirectory() as store:
-        experiment = Experiment(
-            model="given", pipeline="grpo", budget=Budget(rollouts=PROMPTS * GROUP), steps=steps, eval_every=0,
-            checkpoint_every=0, store=store,
-        )  # fmt: skip
-        wall, parts = [], []
-        with Run(experiment, world=world) as run:
-            run.begin()
-            for _ in range(steps):
-                torch.cuda.synchronize()
-                began = time.perf_counter()
-                done = run.step()
-                torch.cuda.synchronize()
-                wall.append(time.perf_counter() - began)
-                parts.append(dict(done.seconds))
-            rows, tokens = len(done.rollouts), int(done.rollouts.length.sum())
-    ours = float(np.median(wall[2:]))
-    note = f"{it.note}; {rows} rollouts, {tokens} tokens, recorded; first step {wall[0]:.1f} s; {world.engine_why}"
-    for name in sorted({key for part in parts for key in part}):
-        yield Figure("step", f"seconds_{name}", float(np.median([p.get(name, 0.0) for p in parts[2:]])), "s", note=note)
-    yield Figure("step", "seconds_per_step", ours, "s", note=note)
-    texts, answers = task.pool.text.tolist(), task.pool.answer.tolist()
-    del world, run
-    torch.cuda.empty_cache()
-    try:
-        peer = trl_seconds(
-            (subject().model, words()), texts, answers, groups=PROMPTS, n=GROUP, tokens=length, steps=3, micro=64, bf16=True
-        )  # fmt: skip
-    except (ImportError, RuntimeError, TypeError, ValueError) as error:
-        print(f"step: trl {type(error).__name__}: {error}")
-        return
-    if peer is None:
-        print("step: trl is not installed and was left out")
-        return
-    yield Figure(
-        "step", "seconds_per_step", ours, "s", "trl, transformers path", ours / peer, f"{note}; trl {peer:.3g} s"
-    )
-
-
-def words() -> PreTrainedTokenizerFast:
-    """A tokenizer for any vocabulary: token i is the number i, so that prompts have the length they are meant to have."""
-    vocabulary = {str(i): i for i in range(SHAPE["vocab_size"])}
-    made = Tokenizer(models.WordLevel(vocabulary, unk_token="0"))
-    made.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    return PreTrainedTokenizerFast(tokenizer_object=made, eos_token="2", pad_token="2")
-
-
-def _numbers_pool(n: int, seed: int) -> Pool:
-    ids = np.array([f"{seed}-{i}" for i in range(n)], object)
-    text = np.array([" ".join(map(str, row)) for row in _prompts(n, seed)], object)
-    empty = np.full(n, "", object)
-    return Pool(ids, text, np.array([str(i) for i in range(n)], object), empty, empty)
-
-
-@dataclass(frozen=True)
-class _Numbers:
-    """A task for models that say nothing: the reward is the share of digits, as in `bench_trl`."""
-
-    pool: Pool
-    evaluation: Pool
-    max_tokens: int
-    name = "numbers"
-    stop = ()
-
-    def render(self, pool, row, tokenizer):
-        return str(pool.text[row])
-
-    def stop_ids(self, tokenizer):
-        return [tokenizer.eos_token_id]
-
-    def score(self, rollouts, pool):
-        share = [
-            float(a in t) + sum(c.isdigit() for c in t) / max(1, len(t))
-            for t, a in zip(rollouts.text, pool.answer[rollouts.prompt], strict=True)
-        ]
-        return rollouts.with_(reward=np.array(share), correct=(np.array(share) > 0.9).astype(float))
-
-
 CASES: dict[str, Callable[[], Iterator[Figure]]] = {
     "ceiling": _ceiling,
     "decode": _decode,
     "tail": _tail,
     "update": _update,
-    "step": _step,
 }
