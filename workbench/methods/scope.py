@@ -10,8 +10,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from workbench.numerics.estimators import group_advantages
+from workbench.numerics.hints import with_asks
 from workbench.stages import Card, Method, State
-from workbench.types import Advantage, Draft
+from workbench.types import Advantage, Draft, Node, Plan, Ragged
 
 CARD = Card(
     slug="scope",
@@ -20,9 +21,10 @@ CARD = Card(
     source="ours",
     deviations=(
         "thresholds, ranking and acceptance are ours: no code was published",
-        "repairs are rows that a world brings with context 'repair:<rollout id>'; no world makes them yet, so alone the "
-        "method changes nothing",
+        "the policy itself writes the rest of a repair, so that all of it is on-policy: no teacher is asked",
+        "scores of steps come with the task (extra columns step_scores and step_lengths); none of ours has a judge of steps",
     ),
+    unspent="repairs come on top of what was allocated",
     watch="where in the rollout the first error is, repairs tried and successful, groups without signal before and after",
 )
 
@@ -40,7 +42,7 @@ class Prefix(NamedTuple):
     share: float
 
 
-def kept_prefix(step_lengths: Sequence[int], error_step: int | None) -> Prefix:
+def kept_prefix(step_lengths: ArrayLike, error_step: int | None) -> Prefix:
     """All tokens before the wrong step; the whole rollout where there is none."""
     length = np.asarray(step_lengths, np.int64)
     tokens = int(length[:error_step].sum())
@@ -58,7 +60,7 @@ class Repair(NamedTuple):
 def choose_repairs(
     rewards: ArrayLike,
     step_scores: Sequence[ArrayLike],
-    step_lengths: Sequence[Sequence[int]],
+    step_lengths: Sequence[ArrayLike],
     max_repairs: int = 1,
     threshold: float = 0.5,
     min_prefix_tokens: int = 1,
@@ -112,15 +114,43 @@ def group_after_repair(
 
 @dataclass(frozen=True)
 class Scope(Method):
-    """Where a repair succeeded, its parent leaves the group and the repair takes its place.
+    """Failing rollouts go on once from before their first wrong step; where that succeeds, the repair takes their place.
 
-    Needs `prm` scores and a world that continues rollouts from a prefix between rewards and advantages.
+    Needs `prm`, which a task offers whose verifier leaves extra step_scores and step_lengths (ragged: of every step its
+    score in 0..1 and its tokens). max_repairs a prompt; steps below the threshold are wrong.
     """
 
+    threshold: float = 0.5
+    max_repairs: int = 1
+    min_prefix_tokens: int = 1
     eps: float = 1e-6
 
     card = CARD
-    needs: ClassVar[frozenset[str]] = frozenset({"prm", "repair"})
+    needs: ClassVar[frozenset[str]] = frozenset({"prm", "nodes"})
+
+    def amend(self, state: State, plan: Plan, draft: Draft, rng: np.random.Generator) -> Plan:
+        """Once the step's rollouts are judged, ask for the repairs of each prompt."""
+        done, r = draft.plan, draft.rollouts
+        if done is None or r is None or any(c.startswith("repair:") for c in done.context):
+            return plan
+        scores, lengths = r.extra.get("step_scores"), r.extra.get("step_lengths")
+        if not isinstance(scores, Ragged) or not isinstance(lengths, Ragged):
+            return plan
+        prompts, starts, contexts, share = [], [], [], []
+        plain = np.flatnonzero(r.plain & (r.ask >= 0) & np.isfinite(r.reward))
+        for p in np.unique(r.prompt[plain]).tolist():
+            mine = plain[r.prompt[plain] == p].tolist()
+            found = choose_repairs(
+                r.reward[mine], [scores.row(k) for k in mine], [lengths.row(k) for k in mine],
+                self.max_repairs, self.threshold, self.min_prefix_tokens,
+            )  # fmt: skip
+            for repair in found:
+                k = mine[repair.rollout]
+                prompts.append(p)
+                starts.append(Node(f"{r.id[k]}@{repair.prefix_tokens}"))
+                contexts.append(f"repair:{r.id[k]}")
+                share.append(repair.prefix_tokens / max(int(r.length[k]), 1))
+        return with_asks(plan, prompts, [1] * len(prompts), starts, contexts, {"kept_share": share})
 
     def estimate(self, state: State, advantage: Advantage, draft: Draft, rng: np.random.Generator) -> Advantage:
         """Advantages over every group with its successful repairs; failed repairs and replaced parents are dropped."""

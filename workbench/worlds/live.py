@@ -130,7 +130,8 @@ class LiveWorld:
         )
         self.sampling = sampling if sampling != "auto" else _fast_dtype(self.parameters, device)
         self.engine, self.engine_why = pick(trained, self.sampling, engine)
-        self.offers = type(self).offers - getattr(self.engine, "lacks", frozenset())
+        own = type(self).offers - getattr(self.engine, "lacks", frozenset())
+        self.offers = own | getattr(task, "offers", frozenset())  # what its verifier leaves, such as scores of steps
         self.stop_ids = frozenset(task.stop_ids(self.tokenizer))
         self._prefix: dict[tuple[str, Text | None], list[int]] = {}
         self._start: dict[str, Text | None] = {}
