@@ -60,6 +60,34 @@ def test_streams_measure_and_learn_what_the_plain_policy_does(budget):
         assert torch.allclose(mine, theirs, atol=2e-4)
 
 
+def test_recomputed_streams_have_the_same_gradient_and_run_each_layer_twice(monkeypatch):
+    from workbench.worlds import packing
+
+    calls, gradients = [], []
+    attend = packing.attention
+    monkeypatch.setattr(packing, "attention", lambda *a: calls.append(1) or attend(*a))
+    for recompute in (False, True):
+        policy = StreamPolicy(toy_model(), budget=64, compile=False, recompute=recompute, clip=1e9)
+        policy.optimizer.register_step_pre_hook(
+            lambda *_, policy=policy: gradients.append(torch.cat([p.grad.flatten() for p in policy.parameters]))
+        )
+        policy.update(LINES, advantage(), lambda b: Loss(-b.advantage * b.logp))
+    assert len(calls) == 2 + 4  # two layers, one micro-batch
+    assert torch.allclose(gradients[0], gradients[1], atol=1e-7)
+    assert gradients[0].abs().max() > 1e-3
+
+
+@pytest.mark.parametrize("recompute", [False, True])
+def test_streams_are_on_the_same_leash(recompute):
+    plain = Policy(toy_model(), lr=1e-2, reference=0.5)
+    made = StreamPolicy(toy_model(), lr=1e-2, reference=0.5, budget=32, compile=False, recompute=recompute)
+    for _ in range(3):
+        expected, done = (p.update(LINES, advantage(), lambda b: Loss(-b.advantage * b.logp)) for p in (plain, made))
+        for name in ("loss", "reference_kl", "grad_norm"):
+            assert done[name] == pytest.approx(expected[name], rel=1e-3, abs=1e-6)
+    assert done["reference_kl"] > 1e-3
+
+
 def test_models_of_another_kind_are_refused():
     model = toy_model()
     model.config.hidden_act = "gelu"
@@ -103,3 +131,36 @@ def test_streams_on_the_gpu_learn_what_the_plain_policy_does(compile):
     )
     assert done["loss"] == pytest.approx(expected["loss"], abs=0.05)
     assert done["grad_norm"] == pytest.approx(expected["grad_norm"], rel=0.05)
+
+
+@pytest.mark.gpu
+def test_on_the_gpu_recomputing_saves_memory_and_the_leash_holds():
+    from workbench import models
+
+    peaks, done = [], []
+    for recompute in (False, True):
+        model = models.load("tiny")[0].cuda()
+        policy = StreamPolicy(model, budget=4096, precision="bfloat16", recompute=recompute, reference=0.1)
+        rows = np.arange(40)
+        tokens = Ragged.of([(np.arange(90) * 7 + i) % 50 + 3 for i in rows], np.int32)
+        lines = Lines([[5, 6, 7]], np.zeros(40, np.int64), tokens)
+        some = Advantage(
+            np.where(rows % 2, 1.0, -1.0), np.ones(40, bool), np.ones(40), np.zeros(40), np.full(40, "", object)
+        )
+        policy.update(lines, some, lambda b: Loss(-b.advantage * b.logp))
+        torch.cuda.reset_peak_memory_stats()
+        base = torch.cuda.memory_allocated()
+        done.append(policy.update(lines, some, lambda b: Loss(-b.advantage * b.logp)))
+        peaks.append(torch.cuda.max_memory_allocated() - base)
+    assert peaks[1] < 0.9 * peaks[0]
+    assert done[1]["loss"] == pytest.approx(done[0]["loss"], abs=0.02)
+    assert done[1]["grad_norm"] == pytest.approx(done[0]["grad_norm"], rel=0.05)
+    assert done[0]["reference_kl"] > 0
+
+
+@pytest.mark.gpu
+def test_on_the_gpu_row_norms_are_left_to_the_plain_policy():
+    from workbench import models
+
+    with pytest.raises(ValueError, match="streams go backward once on a GPU"):
+        StreamPolicy(models.load("tiny")[0].cuda(), row_norms=True)

@@ -119,7 +119,8 @@ class LiveWorld:
             adapters.add(trained, int(rank), seed=seed)  # type: ignore[call-overload]
             engine = "transformers"  # the others read weights and would leave the adapters out
         precision = precision if precision != "auto" else _fast_dtype(self.parameters, device)
-        streamed = trained.device.type == "cuda" and precision == "bfloat16" and not supported(trained) and not rank
+        plain = rank or more.get("row_norms") or supported(trained)  # what streams cannot do
+        streamed = trained.device.type == "cuda" and precision == "bfloat16" and not plain
         self.policy = (StreamPolicy if streamed else Policy)(
             trained,
             lr=lr if lr is not None else (1e-5 if self.parameters > LARGE else 1e-4),

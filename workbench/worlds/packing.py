@@ -8,13 +8,14 @@ carries its own prefix: on a GPU recomputing short prompts is cheaper than a mas
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 import torch.nn.functional as F
+from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedModel
 
 from workbench.worlds import adapters
@@ -124,6 +125,8 @@ class StreamPolicy(Policy):
         if adapters.present(model):  # these passes read weights and would leave the adapters out
             raise ValueError("streams cannot run LoRA adapters; use Policy")
         super().__init__(model, budget=budget, **settings)
+        if self.row_norms and model.device.type == "cuda":  # kernels.Measured writes its gradient over its input
+            raise ValueError("streams go backward once on a GPU, and row_norms once for every row; use Policy")
         self.compile = compile
         self._depth = getattr(model.config, "head_dim", None) or (
             model.config.hidden_size // model.config.num_attention_heads
@@ -156,7 +159,8 @@ class StreamPolicy(Policy):
         angle = one.position.float()[:, None] * body.rotary_emb.inv_freq.float()
         angle, scaling = torch.cat([angle, angle], -1), body.rotary_emb.attention_scaling
         cos, sin = angle.cos() * scaling, angle.sin() * scaling
-        for layer in body.layers:
+
+        def through(x: torch.Tensor, layer: torch.nn.Module) -> torch.Tensor:
             a, m = layer.self_attn, layer.mlp
             projections = (a.q_proj.weight, a.k_proj.weight, a.v_proj.weight)
             q, k, v = run(_before)(x, layer.input_layernorm.weight, *projections, cos, sin, eps, self._depth)
@@ -165,20 +169,25 @@ class StreamPolicy(Policy):
                 layer.post_attention_layernorm.weight,
                 (m.gate_proj.weight, m.up_proj.weight, m.down_proj.weight),
             )
-            x = run(_after)(x, mixed, a.o_proj.weight, norm, *mlp, eps)
+            return run(_after)(x, mixed, a.o_proj.weight, norm, *mlp, eps)
+
+        for layer in body.layers:
+            x = self._kept(through, x, layer)
         x = F.rms_norm(x[one.source], x.shape[-1:], body.norm.weight.to(kind), eps)
-        return self._head(x, one.target)
-
-    def _head(self, x: torch.Tensor, target: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        head = self.model.get_output_embeddings().weight
-        parts = []
-        for some, ids in zip(x.split(HEAD), target.split(HEAD), strict=True):
-            logits = some @ head.to(x.dtype).T
-            if x.is_cuda:
-                from workbench.worlds.engines.kernels import Measured
-
-                parts.append(Measured.apply(logits, ids, self.temperature))
-            else:
-                parts.append(token_statistics(logits, torch.arange(len(ids)), ids, self.temperature))
+        parts = [self._kept(self._head, *part) for part in zip(x.split(HEAD), one.target.split(HEAD), strict=True)]
         logp, entropy = (torch.cat(column) for column in zip(*parts, strict=True))
         return logp, entropy
+
+    def _kept(self, function: Callable, *inputs) -> Any:
+        """The function's value; with recompute only its inputs are kept for the backward pass."""
+        if not (self.recompute and torch.is_grad_enabled()):
+            return function(*inputs)
+        return checkpoint(function, *inputs, use_reentrant=False, preserve_rng_state=False)
+
+    def _head(self, x: torch.Tensor, target: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        logits = x @ self.model.get_output_embeddings().weight.to(x.dtype).T
+        if x.is_cuda:
+            from workbench.worlds.engines.kernels import Measured
+
+            return Measured.apply(logits, target, self.temperature)
+        return token_statistics(logits, torch.arange(len(target)), target, self.temperature)
