@@ -9,9 +9,9 @@ import pytest
 from contract.scripted import rollouts_of
 
 from workbench import bench_trees
-from workbench.bench_trees import CASES, Grown, rarefied, spent, table, variety
+from workbench.bench_trees import CASES, Grown, spent, table, variety
 from workbench.pipeline import Pipeline
-from workbench.types import Advantage, Plan, Step
+from workbench.types import Advantage, Plan, Resume, Step
 
 PAGE = Path(__file__).parents[1] / "docs/results/trees.md"
 
@@ -29,20 +29,18 @@ def test_shared_tokens_are_spent_once():
         parent=np.array(["", rows.id[0], "", "elsewhere"], object),
         fork_at=np.array([-1, 3, -1, 2]),
     )
-    assert spent(step_of(rows)) == 5 + 3 + 4 + 4
+    step = step_of(rows)
+    assert spent(step, {}) == 5 + 3 + 4 + 4
+    step.plan.start[1] = Resume("0:p1:0")
+    assert spent(step, {"0:p1:0": 1}) == 5 + 3 + 3 + 3
 
 
 def test_variety_of_a_step():
     rows = rollouts_of([[1, 0], [1, 1]])
     rows = rows.with_(answer=np.array(["4", "5", "7", "7"], object))
-    assert variety(step_of(rows)) == (3.0, 2, 2, 1)  # two answers and one; of two groups one is mixed
-
-
-def test_answers_among_eight_of_many():
-    assert rarefied(np.array([5, 3]), 8) == 2  # all of them
-    assert rarefied(np.array([16]), 8) == 1
-    assert rarefied(np.array([8, 8]), 1) == pytest.approx(1)
-    assert rarefied(np.array([1, 15]), 8) == pytest.approx(1.5)  # the rare one is among half of them
+    assert variety(step_of(rows)).tolist() == [2, 3, 2, 1, 1]  # two answers and one; of two groups one is mixed
+    rows = rows.with_(answer=np.array(["4", "4", "7", "7"], object), correct=np.array([1, np.nan, 0, 0]))
+    assert variety(step_of(rows)).tolist() == [2, 2, 1, 0, 0]  # a group of one judged rollout cannot be mixed
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -52,7 +50,7 @@ def test_pipelines_can_be_read_and_flat_is_among_them(case):
 
 
 def test_a_run_is_counted_by_its_store():
-    made, curve = bench_trees.grow(CASES["tiny"]._replace(tokens=150), CASES["tiny"].pipelines["branchgrpo"], 0)
+    made, curve = bench_trees.grow(CASES["tiny"]._replace(tokens=150), "branchgrpo", 0)
     assert made.generated == curve[-1][0] >= 150
     assert made.generated == made.kept < made.flat_equivalent
     assert (made.steps, len(curve)) == (1, 2)
@@ -66,6 +64,6 @@ def test_table_compares_with_flat():
         "tree": {"rows": [list((row | {"score": s, "flat_equivalent": 1.5}).values()) for s in (0.5, 0.6)]},
     }
     lines = table({"columns": Grown._fields, "runs": runs}).splitlines()
-    assert lines[2].startswith("| `flat` | 0.450 |  |  | 1.00 |")
+    assert lines[2].startswith("| `flat` | 0.450 |  |  | 1.00 | 1.00 |")
     assert "| `tree` | 0.550 | +0.100 (+0.100 to +0.100) |" in lines[3]
     assert "| 1.50 | +50% |" in lines[3]

@@ -10,7 +10,7 @@ from __future__ import annotations
 import datetime
 import json
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,7 +20,7 @@ from workbench.analysis.intervals import paired
 from workbench.analysis.summary import by_prompt
 from workbench.bench import Figure, card, machine, versions
 from workbench.experiment import Experiment, Run
-from workbench.types import Budget, Step
+from workbench.types import Budget, Resume, Step
 
 RESULTS = Path("docs/results")
 SEEDS = (0, 1, 2)
@@ -29,31 +29,38 @@ LOOKS = 3
 
 
 class Case(NamedTuple):
-    """A model, what a step may spend, the tokens of a run, and the pipelines."""
+    """A model, what a step may spend, the tokens of a run, the pipelines, and the budgets of those that have their own."""
 
     model: str
     budget: Budget
     tokens: int
     world: dict[str, object]
     pipelines: dict[str, str]
+    budgets: dict[str, Budget]
 
 
 TINY = {
     "flat": "grpo",
+    "flat-half": "grpo",
+    "flat-quarter": "grpo",
     "latr": "grpo, latr(windows=(2,))",
     "latr-wide": "grpo, latr(windows=(2,), tau_abs=0.05, tau_rel=0.9, eta=((0, 1.0),))",
-    "echo": "grpo, echo(labels='verifier', min_depth=1, entropy_high=1.0, branch_threshold=0.198)",
+    "echo": "grpo, echo(labels='verifier', min_depth=1, entropy_high=0.7, entropy_low=0.3, entropy_delta_threshold=0.0, "
+    "branch_threshold=0.199, prune_threshold=0.15)",
     "ettrl": "grpo, ettrl(labels='verifier', forks=1, branches=3)",
     "aepo": "grpo, aepo",
     "branchgrpo": "grpo, branchgrpo(every=1)",
     "arrol": "grpo, arrol(l_detect=2, warmup=10)",
     "duet": "grpo, duet(length=4.0)",
     "trace-inside": "grpo, trace(continuations=2, every=1, boundaries=(), k_max=2)",
+    "april": "grpo, april(every=1)",
 }
-"""Settings fit answers of four tokens: a look at every token, windows of two. Rewards are the verifier's everywhere."""
+"""Settings fit answers of four tokens: a look at every token, windows of two. Rewards are the verifier's everywhere. Methods
+that ask for fewer rollouts a step make more steps of the same tokens: flat-half and flat-quarter do only that."""
 
 SMOLLM2 = {
     "flat": "grpo",
+    "flat-half": "grpo",
     "arrol": "grpo, arrol(l_detect=2, warmup=10)",
     "branchgrpo": "grpo, branchgrpo(every=1)",
     "latr-wide": TINY["latr-wide"],
@@ -61,15 +68,24 @@ SMOLLM2 = {
 }
 
 CASES = {
-    "tiny": Case("tiny", Budget(prompts=8, rollouts=64), 12_000, {"samples": 8, "threads": 1}, TINY),
-    "smollm2": Case("smollm2", Budget(prompts=16, rollouts=128), 24_000, {"samples": 4}, SMOLLM2),
+    "tiny": Case(
+        "tiny",
+        Budget(prompts=8, rollouts=64),
+        24_000,
+        {"samples": 8, "threads": 1},
+        TINY,
+        {"flat-half": Budget(8, 32), "flat-quarter": Budget(8, 16), "april": Budget(16, 128)},
+    ),
+    "smollm2": Case(
+        "smollm2", Budget(prompts=16, rollouts=128), 24_000, {"samples": 4}, SMOLLM2, {"flat-half": Budget(16, 64)}
+    ),
 }
 
 
 class Grown(NamedTuple):
     """One run. start, score, mean: pass rate on the evaluation prompts before it, at its last token, and on average over
-    its tokens; at the tokens of the store: generated, kept, pruned, flat_equivalent, spared (an estimate); rollouts judged,
-    distinct answers among eight of them, mixed share of groups; steps and seconds without evaluations."""
+    its tokens; tokens of the store: generated, kept, pruned, flat_equivalent, spared (an estimate); rollouts not given up; distinct
+    answers of a group, chance that two of a group differ, mixed share of groups; steps and seconds without evaluations."""
 
     start: float
     score: float
@@ -79,63 +95,57 @@ class Grown(NamedTuple):
     pruned: float
     flat_equivalent: float
     spared: float
-    judged: float
+    rollouts: float
     distinct: float
+    differ: float
     mixed: float
     steps: float
     seconds: float
 
 
-def spent(step: Step) -> int:
-    """Tokens of a step, those that several rollouts share once: the limit of a run, which the store then confirms."""
+def spent(step: Step, earlier: Mapping[str, int]) -> int:
+    """Tokens of a step, those that several rollouts share once: the limit of a run, which the store then confirms.
+
+    earlier: rollout id -> tokens, of those that earlier steps carried out."""
     r = step.rollouts
     here = np.isin(r.parent, r.id) & (r.parent != "")
-    return int((r.length - np.where(here, r.fork_at, 0))[r.ask >= 0].sum())
+    had = np.array([earlier[s.rollout] if isinstance(s, Resume) else 0 for s in step.plan.start], np.int64)
+    return int((r.length - np.where(here, r.fork_at, had[r.ask]))[r.ask >= 0].sum())
 
 
-def variety(step: Step) -> tuple[float, int, int, int]:
-    """(distinct answers among eight, summed over groups; groups; those of two or more judged; of these the mixed).
-
-    A group of n answers is read as eight drawn from it without replacement: sum over answers of 1 - C(n - k, 8) / C(n, 8),
-    or as all of them where there are fewer."""
+def variety(step: Step) -> np.ndarray:
+    """(5,) groups; their distinct answers; groups of two or more judged; of these the mixed ones, and the sum of the
+    chances that two of their answers differ."""
     r = step.rollouts
     judged = (r.ask >= 0) & (r.purpose == "train") & np.isfinite(r.correct)
-    distinct, several, mixed, groups = 0.0, 0, 0, np.unique(r.group[judged])
-    for g in groups:
+    sums = np.zeros(5)
+    for g in np.unique(r.group[judged]):
         mine = judged & (r.group == g)
-        answers = np.array([str(a) for a in r.answer[mine]])
-        distinct += rarefied(np.unique(answers, return_counts=True)[1], 8)
-        if len(answers) > 1:
-            several += 1
-            mixed += bool(0 < r.correct[mine].mean() < 1)
-    return distinct, len(groups), several, mixed
+        n = np.unique([str(a) for a in r.answer[mine]], return_counts=True)[1]
+        sums[:2] += (1, len(n))
+        if (total := n.sum()) > 1:
+            alike = (n * (n - 1)).sum() / (total * (total - 1))
+            sums[2:] += (1, 0 < r.correct[mine].mean() < 1, 1 - alike)
+    return sums
 
 
-def rarefied(counts: np.ndarray, draws: int) -> float:
-    """Kinds expected among `draws` taken without replacement from counts (K,); all kinds where there are no more."""
-    n = int(counts.sum())
-    if n <= draws:
-        return float(len(counts))
-    left = np.array([max(n - k, 0) for k in counts], float)
-    missed = np.ones(len(counts))
-    for i in range(draws):
-        missed *= np.maximum(left - i, 0) / (n - i)
-    return float((1 - missed).sum())
-
-
-def grow(case: Case, text: str, seed: int) -> tuple[Grown, list[list[float]]]:
+def grow(case: Case, label: str, seed: int) -> tuple[Grown, list[list[float]]]:
     """One run to the case's tokens, and its curve [tokens, seconds, pass rate] at every look."""
+    text, budget = case.pipelines[label], case.budgets.get(label, case.budget)
     with tempfile.TemporaryDirectory() as folder:
         experiment = Experiment(
-            model=case.model, pipeline=text, budget=case.budget, steps=100_000, seed=seed, store=folder, world=case.world,
+            model=case.model, pipeline=text, budget=budget, steps=100_000, seed=seed, store=folder, world=case.world,
             eval_every=0, checkpoint_every=0, tokens="none",
         )  # fmt: skip
-        tokens, seconds, sums, steps = 0, 0.0, np.zeros(4), 0
+        tokens, seconds, sums, steps = 0, 0.0, np.zeros(5), 0
+        earlier: dict[str, int] = {}
         with Run(experiment) as run:
             curve = [[0.0, 0.0, _score(run)]]
             while tokens < case.tokens:
                 done = run.step()
-                tokens, steps = tokens + spent(done), steps + 1
+                tokens, steps = tokens + spent(done, earlier), steps + 1
+                out = done.fate == "carried"
+                earlier |= dict(zip(done.rollouts.id[out], done.rollouts.length[out].tolist(), strict=True))
                 seconds += sum(done.seconds.values())
                 sums += variety(done)
                 if tokens >= case.tokens * len(curve) / LOOKS:
@@ -143,10 +153,11 @@ def grow(case: Case, text: str, seed: int) -> tuple[Grown, list[list[float]]]:
             name = run.run
         account = _account(folder, name)
     if account["generated"] != tokens:
-        raise RuntimeError(f"{text}: {tokens} tokens were counted and {account['generated']} are in the store")
+        raise RuntimeError(f"{label}: {tokens} tokens were counted and {account['generated']} are in the store")
     at, _, score = np.array(curve).T
     mean = float(np.trapezoid(score, at) / at[-1])
-    shares = (sums[0] / max(sums[1], 1), sums[3] / max(sums[2], 1))
+    groups, distinct, several, mixed, differ = sums
+    shares = (distinct / max(groups, 1), differ / max(several, 1), mixed / max(several, 1))
     names = ("generated", "kept", "pruned", "flat_equivalent", "spared", "n_kept")
     figures = (score[0], score[-1], mean, *(account[n] for n in names), *shares, steps, seconds)
     return Grown(*map(float, figures)), curve
@@ -178,14 +189,14 @@ def bench_trees(case: str | None) -> Iterator[Figure]:
                 mine.update(pipeline=text, rows=[], curves=[])
             if len(mine["rows"]) > seed:
                 continue
-            made, curve = grow(chosen, text, seed)
+            made, curve = grow(chosen, label, seed)
             mine["rows"].append([round(float(v), 5) for v in made])
             mine["curves"].append([[round(v, 5) for v in look] for look in curve])
             _save(path, chosen, runs)
             print(f"{name} {label} seed {seed}: {made.score - made.start:+.3f} in {made.seconds:.0f} s", flush=True)
     base = np.array(runs["flat"]["rows"])
     for label, run in runs.items():
-        for column in ("score", "mean", "distinct", "mixed", "seconds"):
+        for column in ("score", "mean", "distinct", "differ", "mixed", "seconds"):
             i = Grown._fields.index(column)
             difference, low, high, n = paired(np.array(run["rows"])[:, i], base[:, i])
             note = f"95 % interval {low:+.4f} to {high:+.4f}, {n} seeds"
@@ -208,8 +219,8 @@ def table(data: dict) -> str:
     column = {name: i for i, name in enumerate(data["columns"])}
     base = np.array(data["runs"]["flat"]["rows"])
     lines = [
-        "| pipeline | score | over flat | mean over tokens, over flat | distinct in 8 | mixed groups | steps | s | sharing | saved | cut | spared |",
-        "|---|---|---|---|---|---|---|---|---|---|---|---|",
+        "| pipeline | score | over flat | mean over tokens, over flat | distinct | differ | mixed | steps | s | sharing | saved | cut | spared |",
+        "|---|---|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     for label, run in data["runs"].items():
         rows = np.array(run["rows"])
@@ -222,7 +233,7 @@ def table(data: dict) -> str:
         saved = (m["flat_equivalent"] - m["generated"]) / m["generated"]
         differences = ("", "") if label == "flat" else (over("score"), over("mean"))
         cells = (
-            f"`{label}`", f"{m['score']:.3f}", *differences, f"{m['distinct']:.2f}", f"{m['mixed']:.2f}", f"{m['steps']:.0f}",
+            f"`{label}`", f"{m['score']:.3f}", *differences, f"{m['distinct']:.2f}", f"{m['differ']:.2f}", f"{m['mixed']:.2f}", f"{m['steps']:.0f}",
             f"{m['seconds']:.0f}", f"{m['flat_equivalent'] / max(m['kept'], 1):.2f}", f"{saved:+.0%}",
             f"{m['pruned'] / m['generated']:.0%}", f"{m['spared'] / m['generated']:.0%}",
         )  # fmt: skip
