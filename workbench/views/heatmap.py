@@ -86,6 +86,7 @@ class HeatMap:
             "ypan",
         )
         p.grid.grid_line_color = None
+        p.yaxis.formatter = NumeralTickFormatter(format="0,0")
         p.on_event(Tap, self._tapped)
         p.y_range.on_change("start", self._moved)
         p.y_range.on_change("end", self._moved)
@@ -110,6 +111,10 @@ class HeatMap:
             block = heat.pixels(self._rows, first, self._pixels)
             self.source.patch({"image": [((0, slice(None), slice(first, n)), block.ravel())]})
         self._drawn, self._width, self._columns = (key, kind), heat.width, n
+
+    def sort_anew(self) -> None:
+        """Sort the rows by what is known now, at the next `update`."""
+        self._drawn = None
 
     @property
     def _room(self) -> int:
