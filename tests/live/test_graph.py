@@ -175,7 +175,6 @@ def test_drawn_tokens_are_noted_on_the_gpu_as_in_torch():
             random.manual_seed(trial)
             board = Board(net, 200)
             board.active.copy_(torch.rand(200, generator=random) < 0.8)
-            board.began.copy_(torch.rand(200, generator=random) < 0.5)
             board.left.copy_(torch.randint(1, 4, (200,), generator=random))
             board.position.copy_(torch.randint(0, 50, (200,), generator=random))
             board.stop[3:9], board.marker[20:25] = True, True
@@ -185,7 +184,7 @@ def test_drawn_tokens_are_noted_on_the_gpu_as_in_torch():
             made.append(ops.note(board, 150, *(c.cuda() for c in drawn)))
             boards.append(board)
         assert torch.equal(*made)
-        for column in ("active", "began", "left", "position", "token", "logp", "entropy"):
+        for column in ("active", "left", "position", "token", "logp", "entropy"):
             assert torch.equal(*(getattr(board, column) for board in boards)), column
 
 

@@ -9,6 +9,7 @@ import torch
 from workbench.stages import Branch, Checkpoint, Prune
 from workbench.types import Cut, Fork, Plan
 from workbench.worlds.engines.draws import streams
+from workbench.worlds.engines.graph import GraphEngine
 from workbench.worlds.engines.transformers import TransformersEngine
 
 from .conftest import toy_model
@@ -25,10 +26,11 @@ def alone(model, path: list[int]) -> tuple[np.ndarray, np.ndarray]:
     return out.hidden_states[-1][0, -1].float().numpy(), torch.log_softmax(out.logits[0, -1].float(), -1).numpy()
 
 
+@pytest.mark.parametrize("engine", [TransformersEngine, GraphEngine])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_state_and_likeliest_tokens_after_pauses_forks_and_rewinds(dtype):
+def test_state_and_likeliest_tokens_after_pauses_forks_and_rewinds(dtype, engine):
     model = toy_model().to(dtype)
-    session = TransformersEngine(model).open(PREFIXES, np.array([0, 1, 1]), streams(0, ["a", "b", "c"]))
+    session = engine(model).open(PREFIXES, np.array([0, 1, 1]), streams(0, ["a", "b", "c"]))
     paths = [list(PREFIXES[i]) for i in (0, 1, 1)]
 
     def agrees() -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from workbench.worlds.engines import Until
+from workbench.worlds.engines import Session, Until
 from workbench.worlds.engines.draws import streams
-from workbench.worlds.engines.session import TransformersSession
+from workbench.worlds.engines.graph import GraphEngine
 from workbench.worlds.engines.transformers import TransformersEngine
 
 from .conftest import toy_model
@@ -16,11 +16,17 @@ from .test_engine import LIMIT, NAMES, PREFIXES, N, run
 OWNER = np.repeat(np.arange(5), N)
 
 
-def opened(owner=OWNER, names=NAMES, **options) -> TransformersSession:
-    return TransformersEngine(toy_model()).open(PREFIXES, owner, streams(0, names), stop=[0, 1], **options)
+@pytest.fixture(params=[TransformersEngine, GraphEngine])
+def opened(request):
+    """Opens a session of an engine."""
+
+    def open_(owner=OWNER, names=NAMES, **options) -> Session:
+        return request.param(toy_model()).open(PREFIXES, owner, streams(0, names), stop=[0, 1], **options)
+
+    return open_
 
 
-def grown(session: TransformersSession, limit: np.ndarray, every: int) -> tuple[list[list[int]], list[list[float]]]:
+def grown(session: Session, limit: np.ndarray, every: int) -> tuple[list[list[int]], list[list[float]]]:
     """Tokens and log-probabilities of all rows, made in segments of `every`."""
     tokens: list[list[int]] = [[] for _ in limit]
     logp: list[list[float]] = [[] for _ in limit]
@@ -39,17 +45,17 @@ def grown(session: TransformersSession, limit: np.ndarray, every: int) -> tuple[
 
 
 @pytest.mark.parametrize("every", [1, 2, 3, 100])
-def test_segments_are_the_uninterrupted_rollouts_token_for_token(every):
+def test_segments_are_the_uninterrupted_rollouts_token_for_token(every, opened):
     whole = run()
     limit = np.repeat(LIMIT, N)
     session = opened()
     tokens, logp = grown(session, limit, every)
     assert tokens == [row.tolist() for row in whole.tokens.rows()]
     assert np.concatenate(logp) == pytest.approx(whole.logp.values, abs=1e-5)
-    assert session.prefilled == sum(len(PREFIXES[i]) for i in range(5))  # every prefix once, however often it pauses
+    assert session.prefilled == 3 + 8 + 4 + 5  # every prefix that has rows once, however often it pauses
 
 
-def test_forks_share_what_stands_before_them_and_draw_on_their_own():
+def test_forks_share_what_stands_before_them_and_draw_on_their_own(opened):
     session = opened(np.array([1]), ["root"])
     first = session.advance(np.array([4]))
     before = (session.prefilled, session.decoded)
@@ -67,7 +73,7 @@ def test_forks_share_what_stands_before_them_and_draw_on_their_own():
 
 
 @pytest.mark.parametrize("back", [1, 3, 4])
-def test_a_row_taken_back_draws_again_what_it_drew(back):
+def test_a_row_taken_back_draws_again_what_it_drew(back, opened):
     session = opened(np.array([1]), ["root"])
     first = session.advance(np.array([4])).tokens.row(0).tolist()
     prefilled = session.prefilled
@@ -78,7 +84,7 @@ def test_a_row_taken_back_draws_again_what_it_drew(back):
     assert session.decoded <= 4 + (back < 4) + back
 
 
-def test_a_forced_token_has_the_probability_it_would_have_had():
+def test_a_forced_token_has_the_probability_it_would_have_had(opened):
     session = opened(np.array([0]), ["root"])
     session.advance(np.array([2]))
     ids, logp = session.top(3)
@@ -88,7 +94,7 @@ def test_a_forced_token_has_the_probability_it_would_have_had():
     assert made.logp.values[0] == pytest.approx(logp[0, 2], abs=1e-5)
 
 
-def test_rows_pause_after_a_marker_or_an_uncertain_token_and_nowhere_else():
+def test_rows_pause_after_a_marker_or_an_uncertain_token_and_nowhere_else(opened):
     limit = np.repeat(LIMIT, N)
     whole = run()
     for until, wanted in (
@@ -102,7 +108,7 @@ def test_rows_pause_after_a_marker_or_an_uncertain_token_and_nowhere_else():
             assert made.tokens.row(i).tolist() == full[:stop].tolist()
 
 
-def test_pruned_rows_leave_and_the_others_do_not_notice():
+def test_pruned_rows_leave_and_the_others_do_not_notice(opened):
     limit = np.repeat(LIMIT, N)
     whole = run()
     session = opened()
@@ -116,7 +122,7 @@ def test_pruned_rows_leave_and_the_others_do_not_notice():
         assert rest.tokens.row(i).tolist() == whole.tokens.row(row)[2:].tolist()
 
 
-def test_empty_prefixes_and_spent_rows_are_errors():
+def test_empty_prefixes_and_spent_rows_are_errors(opened):
     with pytest.raises(ValueError, match="one token at least"):
         TransformersEngine(toy_model()).open([[]], np.array([0]), streams(0, ["a"]))
     with pytest.raises(ValueError, match="one token at least"):

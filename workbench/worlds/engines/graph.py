@@ -12,15 +12,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from transformers import PreTrainedModel
 
-from workbench.worlds.engines import Ended, Segments
+from workbench.worlds.engines import NEVER, Ended, Segments, Until
 from workbench.worlds.engines.draws import GOLDEN
 from workbench.worlds.engines.llama import Llama, forward, prefill, reference
 from workbench.worlds.engines.record import Record
+
+if TYPE_CHECKING:
+    from workbench.worlds.engines.graph_session import GraphSession
 
 CHUNK = 16
 """Steps between two looks of the host; a row that ended waits for the next look, 8 steps on average."""
@@ -64,7 +68,7 @@ class Board:
     """What a step reads and writes, at fixed addresses. Place b holds one row.
 
     hidden (B, H) after the last token fed; slot; position: tokens in the cache; left: tokens it may still draw; key and
-    stream of its draws; active: it draws at the next step; began: it has drawn since it was last let go. draw, token
+    stream of its draws; active: it draws at the next step. draw, token
     (-1 where none), logp, entropy (B, CHUNK), column t of the step. feed_last: a row at its limit feeds its last token,
     so that it can go on later. threshold (nats) and marker pause rows, stop ends them.
     """
@@ -73,7 +77,7 @@ class Board:
         at = {"device": net.device}
         self.hidden = torch.zeros(size, net.hidden, dtype=net.dtype, **at)
         self.slot, self.position, self.left, self.key, self.stream = torch.zeros(5, size, dtype=torch.int64, **at)
-        self.active, self.began = torch.zeros(2, size, dtype=torch.bool, **at)
+        self.active = torch.zeros(size, dtype=torch.bool, **at)
         self.draw = torch.zeros(size, CHUNK, dtype=torch.float64, **at)
         self.token = torch.full((size, CHUNK), -1, **at)
         self.logp, self.entropy = torch.zeros(2, size, CHUNK, **at)
@@ -85,7 +89,14 @@ class Board:
 
     def columns(self) -> tuple[torch.Tensor, ...]:
         """The tensors with one line per place that a row takes along when it moves."""
-        return (self.hidden, self.slot, self.position, self.left, self.key, self.stream, self.active, self.began)
+        return (self.hidden, self.slot, self.position, self.left, self.key, self.stream, self.active)
+
+    def take_over(self, other: Board) -> None:
+        """All that stands on a smaller board, and its rules."""
+        for mine, old in zip(self.columns(), other.columns(), strict=True):
+            mine[: len(old)] = old
+        for name in ("inverse", "threshold", "feed_last", "stop", "marker"):
+            getattr(self, name).copy_(getattr(other, name))
 
     def order(self, places: np.ndarray) -> None:
         """Place i takes over what stands in places[i]; the places behind them fall idle."""
@@ -97,12 +108,20 @@ class Board:
     def rules(self, temperature: float, stop: Collection[int], feed_last: bool) -> None:
         """What holds for all rows until the next call; nothing pauses them."""
         self.inverse.fill_(1 / (temperature or 1.0))
-        self.threshold.fill_(torch.inf)
         self.feed_last.fill_(feed_last)
-        self.stop.fill_(False)
-        self.marker.fill_(False)
-        if len(stop):
-            self.stop[torch.as_tensor(sorted(stop), device=self.stop.device)] = True
+        self._mark(self.stop, stop)
+        self.pauses(NEVER)
+
+    def pauses(self, until: Until) -> None:
+        """After which tokens rows pause."""
+        self.threshold.fill_(torch.inf if until.entropy is None else until.entropy)
+        self._mark(self.marker, until.markers)
+
+    @staticmethod
+    def _mark(column: torch.Tensor, tokens: Collection[int]) -> None:
+        column.fill_(False)
+        if len(tokens):
+            column[torch.as_tensor(sorted(tokens), device=column.device)] = True
 
 
 class Chunks(Record):
@@ -160,6 +179,7 @@ class GraphEngine:
         else:
             self.ops = reference
         self.slots = self.capacity = 0
+        self.session: GraphSession | None = None
         self._captured: dict[tuple[int, bool], torch.cuda.CUDAGraph] = {}
 
     def sync(self) -> None:
@@ -186,20 +206,66 @@ class GraphEngine:
         rows, capacity = max(rows, self.slots), max(capacity, self.capacity)
         self.board = self.keys = self.values = None
         self._captured.clear()
-        if self.net.device.type == "cuda":
-            torch.cuda.empty_cache()
-            fit = int(SHARE * torch.cuda.mem_get_info()[0] / (self.bytes_per_token * capacity))
-            if fit < rows:
-                rows = max((b for b in BUCKETS if b <= fit), default=0)
-            if not rows:
-                raise ValueError(f"there is no memory for one row of {capacity} tokens")
+        rows = self._fitting(rows, capacity)
+        if not rows:
+            raise ValueError(f"there is no memory for one row of {capacity} tokens")
+        self._allocate(rows, capacity)
+        return rows
+
+    def _fitting(self, rows: int, capacity: int) -> int:
+        """As many rows of a capacity, up to `rows`, as the GPU has memory for."""
+        if self.net.device.type != "cuda":
+            return rows
+        torch.cuda.empty_cache()
+        fit = int(SHARE * torch.cuda.mem_get_info()[0] / (self.bytes_per_token * capacity))
+        return rows if fit >= rows else max((b for b in BUCKETS if b <= fit), default=0)
+
+    def _allocate(self, rows: int, capacity: int) -> None:
         net = self.net
         shape = (len(net.layers), rows, net.groups, capacity, net.depth)
         # zeros: keys of places nobody has written are read under a mask, and must not be NaN
         self.keys, self.values = (torch.zeros(shape, dtype=net.dtype, device=net.device) for _ in range(2))
         self.board = Board(net, rows)
         self.slots, self.capacity = rows, capacity
-        return rows
+
+    @torch.no_grad()
+    def grow(self, rows: int, tokens: int) -> None:
+        """More or longer slots, with all that the present ones hold; the steps are captured again.
+
+        ValueError where the memory is not there: rows of a session pause together, so none of them can wait."""
+        if tokens > len(self.net.cos):
+            raise ValueError(f"a prefix and its answer may have {len(self.net.cos)} tokens together, not {tokens}")
+        rows = max(bucket(rows), self.slots)
+        capacity = self.capacity if tokens <= self.capacity else max(-(-tokens // 64) * 64, 2 * self.capacity)
+        capacity = min(capacity, -(-len(self.net.cos) // 64) * 64)
+        self._captured.clear()
+        if rows > self.max_rows or self._fitting(rows, capacity) < rows:
+            raise ValueError(
+                f"{rows} rows of {capacity} tokens do not fit at once (at most {self.max_rows} rows, and the free memory); "
+                "ask for fewer rollouts in a step, or use engine='transformers'"
+            )
+        board, keys, values, held = self.board, self.keys, self.values, self.capacity
+        self._allocate(rows, capacity)
+        for mine, old in ((self.keys, keys), (self.values, values)):
+            mine[:, : old.shape[1], :, :held] = old
+        self.board.take_over(board)
+
+    def open(
+        self,
+        prefixes: Sequence[Sequence[int]],
+        owner: np.ndarray,
+        keys: np.ndarray,
+        *,
+        position: np.ndarray | None = None,
+        temperature: float = 1.0,
+        stop: Collection[int] = (),
+    ) -> GraphSession:
+        """See `SegmentEngine.open`. The slots are the session's until something else is generated."""
+        from workbench.worlds.engines.graph_session import GraphSession
+
+        self.session = None
+        self.session = GraphSession(self, prefixes, owner, keys, position, temperature, stop)
+        return self.session
 
     @torch.no_grad()
     def generate(
@@ -229,6 +295,7 @@ class GraphEngine:
         if not len(owner):
             return record.segments(0, 0, time.perf_counter() - began)
         length = np.array([len(p) for p in distinct], np.int64)
+        self.session = None
         slots = self.reserve(len(owner), int((length[owner] + limit).max()))
         self.board.rules(temperature, stop, feed_last=False)
         stream = np.zeros(len(owner), np.int64) if position is None else np.asarray(position, np.int64)
@@ -284,7 +351,7 @@ class GraphEngine:
         columns = (board.position, length[local]), (board.left, limit), (board.stream, stream)
         for column, values in (*columns, (board.key, np.ascontiguousarray(keys, np.uint64).view(np.int64))):
             column[here] = torch.as_tensor(values, device=net.device)
-        board.active[here], board.began[here] = True, False
+        board.active[here] = True
         return int(length.sum())
 
     def run(self, rows: int, steps: int, greedy: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

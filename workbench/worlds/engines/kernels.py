@@ -172,7 +172,7 @@ def _choose(
 
 @triton.jit
 def _note(
-    token, logp, entropy, fed, t, threshold, feed_last, stop, marker, active, began, left, position,
+    token, logp, entropy, fed, t, threshold, feed_last, stop, marker, active, left, position,
     tokens, logps, entropies, size, CHUNK: tl.constexpr, SIZE: tl.constexpr,
 ):  # fmt: skip
     row = tl.program_id(0) * SIZE + tl.arange(0, SIZE)
@@ -180,19 +180,17 @@ def _note(
     step = tl.load(t)
     chosen = tl.load(token + row, mask=inside, other=0)
     h = tl.load(entropy + row, mask=inside, other=0.0)
-    started = tl.load(began + row, mask=inside, other=0) != 0
-    held = started & (h > tl.load(threshold))
-    drawn = (tl.load(active + row, mask=inside, other=0) != 0) & (held == 0)
+    drawn = tl.load(active + row, mask=inside, other=0) != 0
     going = drawn & (tl.load(stop + chosen, mask=inside, other=0) == 0)
     remaining = tl.load(left + row, mask=inside, other=0) - drawn.to(tl.int64)
-    more = going & (remaining > 0) & (tl.load(marker + chosen, mask=inside, other=0) == 0)
+    calm = (tl.load(marker + chosen, mask=inside, other=0) == 0) & (h <= tl.load(threshold))
+    more = going & (remaining > 0) & calm
     feeds = going & (more | (tl.load(feed_last) != 0))
     at = tl.load(position + row, mask=inside, other=0)
     tl.store(fed + row, tl.where(feeds, at, -1), mask=inside)
     tl.store(position + row, at + feeds.to(tl.int64), mask=inside)
     tl.store(left + row, remaining, mask=inside)
     tl.store(active + row, more.to(tl.int8), mask=inside)
-    tl.store(began + row, (started | drawn).to(tl.int8), mask=inside)
     place = row * CHUNK + step
     tl.store(tokens + place, tl.where(drawn, chosen, -1), mask=inside)
     tl.store(logps + place, tl.load(logp + row, mask=inside, other=0.0), mask=inside)
@@ -277,7 +275,7 @@ def settle(hidden: torch.Tensor, x: torch.Tensor, gain: torch.Tensor, eps: float
 def note(board, size: int, token: torch.Tensor, logp: torch.Tensor, entropy: torch.Tensor) -> torch.Tensor:
     """See `llama.Ops.note`."""
     fed = torch.empty_like(token)
-    flags = (c.view(torch.int8) for c in (board.feed_last, board.stop, board.marker, board.active, board.began))
+    flags = (c.view(torch.int8) for c in (board.feed_last, board.stop, board.marker, board.active))
     _note[(triton.cdiv(size, 128),)](
         token, logp, entropy, fed, board.t, board.threshold, *flags, board.left, board.position,
         board.token, board.logp, board.entropy, size, CHUNK=board.token.shape[1], SIZE=128, num_warps=4,

@@ -197,14 +197,12 @@ class _Reference:
 
     def note(self, board, size, token, logp, entropy):
         """See `Ops.note`."""
-        # the entropy at a checkpoint is that of the next token, so a row is held before it draws, but not twice
-        drawn = board.active[:size] & ~(board.began[:size] & (entropy > board.threshold))
+        drawn = board.active[:size].clone()
         going = drawn & ~board.stop[token]
         board.left[:size] -= drawn.long()
-        more = going & (board.left[:size] > 0) & ~board.marker[token]
+        more = going & (board.left[:size] > 0) & ~board.marker[token] & (entropy <= board.threshold)
         fed = torch.where(going & (more | board.feed_last), board.position[:size], -1)
         board.active[:size] = more
-        board.began[:size] |= drawn
         board.position[:size] += (fed >= 0).long()
         token = torch.where(drawn, token, -1)
         for column, values in ((board.token, token), (board.logp, logp), (board.entropy, entropy)):

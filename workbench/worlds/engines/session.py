@@ -36,6 +36,9 @@ class TransformersSession:
         stop: Collection[int] = (),
     ) -> None:
         self.model, self.temperature = model, temperature
+        if len(owner):  # a prefix that no row continues is not computed
+            mine, owner = np.unique(owner, return_inverse=True)
+            prefixes = [prefixes[i] for i in mine]
         place: dict[tuple[int, ...], int] = {}
         of_prefix = np.array([place.setdefault(tuple(p), len(place)) for p in prefixes], np.int64)
         distinct = list(place)
