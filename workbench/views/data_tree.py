@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from workbench.numerics.pieces import joined, unknown
@@ -77,6 +77,8 @@ class Tree(NamedTuple):
     n_leaves: int
     spelled: bool
     """Whether the tokens were kept and the vocabulary is known, so that segments can be read."""
+    asked: Mapping[str, list] = {}
+    """Parameters of `page_segments` beside the run and the place."""
 
 
 def tree(data: RunData, facts: GroupFacts) -> Tree:
@@ -90,7 +92,7 @@ def tree(data: RunData, facts: GroupFacts) -> Tree:
         grown = Grown(rows)
         asked = grown.segments()
         said = data.ask("page_segments", **where, **asked).to_pylist() if asked["node"] else []
-        return grown.tree(facts, said)
+        return grown.tree(facts, said)._replace(asked=asked)
 
     return shared(data, ("tree", facts.step, facts.rank, facts.group), make)
 

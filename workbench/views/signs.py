@@ -49,9 +49,10 @@ class RatesPlot:
     def __init__(self, steps: Range1d, height: int = 260) -> None:
         self.source = ColumnDataSource({k: [] for k in ("step", *RATES, *(f"{k}_of" for k in RATES))})
         p = canvas(height, steps, "share of rollouts", tall=(-0.02, 1.02), fmt=PERCENT)
+        self.dots = []
         for name, color in COLORS.items():
             line = p.line("step", name, source=self.source, color=color, width=2.4)
-            p.scatter("step", name, source=self.source, color=color, size=3.5)
+            self.dots.append(p.scatter("step", name, source=self.source, color=color, size=4))
             p.add_tools(
                 HoverTool(
                     renderers=[line],
@@ -75,6 +76,8 @@ class RatesPlot:
         for name, whole in RATES.items():
             columns[name], columns[f"{name}_of"] = rate(wide, name), wide[:, COUNTS.index(whole)]
         self.source.data = columns
+        for dots in self.dots:  # a line of one step would not be seen; of a long run they hide it
+            dots.visible = len(step) <= 60
 
 
 class PairPlot:
@@ -304,6 +307,10 @@ def rollouts_table(rows: Sequence[Sibling], found: Sequence[Against], most: int 
     )
 
 
+def _plain(x: float) -> str:
+    return f"{x:.3f}".replace("-", "\u2212")
+
+
 def _first(rows: Sequence[Sibling]) -> str:
     value = next((s.baseline for s in rows if s.baseline is not None and s.baseline == s.baseline), None)
     return "not recorded" if value is None else f"{value:.3f}"
@@ -322,7 +329,7 @@ def against_table(found: Sequence[Against], rows: Sequence[Sibling]) -> str:
         expected = f"{sum(chance):.2f}" if chance else "–"
         lines.append(
             f'<tr><td>{"<b>" if not i else ""}{html(a.kind)}{"</b>, drawn" if not i else ""}</td><td class="n">{a.value:.3f}</td>'
-            f'<td class="n">{a.low:.3f} to {a.high:.3f}</td><td class="n">{a.n:.0f}</td><td class="n">{expected}</td></tr>'
+            f'<td class="n">{_plain(a.low)} to {_plain(a.high)}</td><td class="n">{a.n:.0f}</td><td class="n">{expected}</td></tr>'
         )
     top = '<tr><th>reference</th><th class="n">mean reward</th><th class="n">95 % interval</th><th class="n">rollouts</th><th class="n">hard flips</th></tr>'
     return f"<table>{top}{''.join(lines)}</table><div class='quiet'>Hard flips: counted against a pool, expected under a belief, of {len(rows)} rollouts.</div>"

@@ -88,7 +88,6 @@ def _asked(run: dict[str, object], place: Place, row: Sibling) -> list[Asked]:
         Asked("Rollouts of the group", "page_siblings", {**step, "rank": g.rank, "group": g.group}),
         Asked("Tokens", "page_tokens", {**step, "rank": g.rank, "row": row.row}),
         Asked("What is kept", "page_coverage", step),
-        Asked("Tokens that left the ratio band", "tokens_outside_band", {**run, "since": g.step - 1}),
     ]
 
 

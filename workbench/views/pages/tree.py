@@ -11,6 +11,9 @@ from workbench.views.picker import GroupPicker, about
 from workbench.views.state import Selection
 from workbench.views.tree import RolloutTree, cost_card
 
+LISTED = 24
+"""Segments whose question is shown under "Show SQL"; the others are asked in the same way."""
+
 NOTHING = "No step yet. The first group appears as soon as a step is recorded."
 
 
@@ -24,6 +27,7 @@ class TreePage(Page):
         self.picker = GroupPicker(chosen)
         self.head, self.note, self.cost = pane(), pane(), pane()
         self.view = RolloutTree(self._open, self.picker.move, empty=NOTHING, sizing_mode="stretch_width", margin=0)
+        self._first: dict[str, list] = {}
         self.body = grid(
             card(9, self.head, self.picker.row, self.view),
             card(3, self.cost, self.note),
@@ -45,6 +49,7 @@ class TreePage(Page):
             self.view.show(None)
             return
         grown = tree(data, place.group)
+        self._first = {name: column[:LISTED] for name, column in grown.asked.items()}
         forks = f"{grown.forks} forks" if grown.forks != 1 else "1 fork"
         put(self.head, about(place, "Tree of a group", forks if grown.forks else "flat: nothing forked"))
         put(self.cost, cost_card(grown.cost))
@@ -63,6 +68,7 @@ class TreePage(Page):
             Asked("Groups of the step", "page_groups", {**run, "step": g.step}),
             Asked("Tree: segments, values and fates", "page_tree", where),
             Asked("Tree: with the text of each rollout", "tree_of_group", where),
+            Asked("What the segments say", "page_segments", {**run, "step": g.step, "rank": g.rank, **self._first}),
             Asked("What it cost", "savings_by_group", {**run, "since": g.step - 1}),
         ]
 
@@ -74,9 +80,9 @@ def notes(grown) -> str:
         lines.append("No method forked here, so every rollout is a leaf of the prompt. Trees come from methods that "
                      "branch: <code>latr</code>, <code>branchgrpo</code>, <code>ettrl</code>.")  # fmt: skip
     if not grown.spelled and grown.branches:
-        lines.append("Segments cannot be read: their tokens were not kept, or the run was recorded before token texts "
-                     "were. Keep them with <code>tokens = \"all\"</code>.")  # fmt: skip
-    if any(b.advantage is not None and not b.rollout for b in grown.branches):
+        lines.append("The tokens of this group are not on record, so only whole answers can be read. Keep them with "
+                     "<code>tokens = \"all\"</code>.")  # fmt: skip
+    if any(b.advantage is not None and not b.rollout and b.kind != "prompt" for b in grown.branches):
         lines.append("The advantage of a shared segment is the mean over the rollouts through it, or over its own tokens "
                      "where the estimator gives tokens advantages.")  # fmt: skip
     keys = "Keys in the tree: arrows, Home, End, Enter (tokens), n and p (next and previous group), v and a (colour), + and −."

@@ -1,0 +1,104 @@
+"""The pages of one group without a browser: what they show as the selection moves, and that their SQL runs."""
+
+import pytest
+from grown import hand, read, record
+
+from workbench.views.pages.signs import Signs
+from workbench.views.pages.tokens import Tokens
+from workbench.views.pages.tree import TreePage
+from workbench.views.state import Selection
+
+PAGES = (TreePage, Tokens, Signs)
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    store = tmp_path_factory.mktemp("pages")
+    record(store, made=hand, steps=2)
+    return read(store)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_the_sql_that_is_shown_runs_as_it_stands(data, page):
+    chosen = Selection(run=data.run)
+    shown = page(data.source, chosen)
+    shown.update(data)
+    assert len(shown.asked) >= 4
+    for asked in shown.asked:
+        assert data.source.store.sql(asked.sql).num_rows > 0, asked.view
+        assert asked.call.startswith("store.")
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_run_without_steps_is_no_error(recording, page):
+    rec = recording()
+    empty = read(recording.store, rec.run)
+    shown = page(empty.source, Selection(run=rec.run))
+    shown.update(empty)
+    for asked in shown.asked:
+        assert data_of(empty, asked) == 0
+
+
+def data_of(data, asked):
+    return data.source.store.sql(asked.sql).num_rows
+
+
+def test_the_picker_moves_the_selection_and_follows_it(data):
+    chosen = Selection(run=data.run)
+    page = TreePage(data.source, chosen)
+    page.update(data)
+    assert page.picker.step.value == 2
+    assert page.picker.group.value == 0
+    page.picker.move(1)
+    assert (chosen.step, chosen.prompt, chosen.place) == (2, "p1", 1)
+    page.update(data)
+    assert page.picker.group.value == 1
+    page.picker.move(1)
+    assert chosen.prompt == "p0"
+    page.picker.step.value = 1
+    assert (chosen.step, chosen.prompt) == (1, "")
+    page.update(data)
+    page.picker.group.value = 1
+    assert (chosen.step, chosen.prompt) == (1, "p1")
+
+
+def test_a_segment_leads_to_the_tokens_of_its_rollout(data):
+    chosen = Selection(run=data.run, page="tree", step=1)
+    page = TreePage(data.source, chosen)
+    page.update(data)
+    page.view._handle_msg({"open": "no such rollout"})
+    page.view._handle_msg("nonsense")
+    assert chosen.page == "tree"
+    page.view._handle_msg({"open": "1:p0:1"})
+    assert (chosen.page, chosen.rollout, chosen.step, chosen.prompt) == ("tokens", "1:p0:1", 1, "p0")
+    tokens = Tokens(data.source, chosen)
+    tokens.update(data)
+    assert tokens.view.rollout["id"] == "1:p0:1"
+    assert tokens.view.rollout["words"] == [" the", " sum", "2", ",", " so"]
+    tokens.view._handle_msg({"rollout": "1:p0:0"})
+    assert chosen.rollout == "1:p0:0"
+
+
+def test_whole_rollouts_stay_while_they_are_read(data):
+    chosen = Selection(run=data.run, rollout="1:p0:0", step=1)
+    page = Tokens(data.source, chosen)
+    page.update(data)
+    assert page._whole("another") == page.view.rollout
+    page._whole("1:p0:0")
+    before = page.view.rollout
+    page.update(data)
+    assert page.view.rollout is before
+    chosen.rollout = "1:p0:1"
+    page.update(data)
+    assert page.view.rollout["id"] == "1:p0:1"
+
+
+def test_the_pair_is_part_of_the_selection(data):
+    chosen = Selection(run=data.run, pair=["rloo", "no such method"])
+    page = Signs(data.source, chosen)
+    page.update(data)
+    assert (page.first.value, page.second.value) == ("rloo", "grpo")
+    page.second.value = "mc_grpo"
+    assert chosen.pair == ["rloo", "mc_grpo"]
+    page._compared((data.run, ("rloo", "mc_grpo"), "ValueError: <b>"))
+    assert "&lt;b&gt;" in page.text["pair_note"].object
