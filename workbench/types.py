@@ -520,7 +520,8 @@ class Event(NamedTuple):
 class Frontier:
     """Live branches at a checkpoint, B rows; what branch and prune may look at.
 
-    branch (B,) int64 counts branches in the order of their birth, parent (B,) is the one it forked from, -1 for none.
+    group (B,) int64: of the same prompt, context and purpose. branch (B,) int64 counts branches in the order of their birth,
+    parent (B,) is the one it forked from, -1 for none.
     tokens, logp, entropy: of the whole path. born (B,) int64 tokens inherited. tail (B,) str is the text since the last
     checkpoint; capacity = branches that still fit; extra holds what a method declared in `needs`, such as top_tokens and
     top_logp (B, m); memory is the methods' scratch per branch, written by Fork and Cut, inherited by forks.

@@ -81,6 +81,8 @@ class Growth:
         self.seed, self.branch, self.prune, self.decode, self.capacity = seed, branch, prune, decode, capacity
         self.decisions: list[Decision] = []
         self.ended = ended  # told of branches that came to their own end, while others go on
+        keys = [f"{p}|{c}|{u}" for p, c, u in zip(rows.prompt, rows.context, rows.purpose, strict=True)]
+        self.groups = np.unique(np.array(keys, dtype=str), return_inverse=True)[1].astype(np.int64)
         hooks = [h.checkpoint for h in (branch, prune) if h is not None]
         self.pause = Checkpoint.union(hooks) if hooks else Checkpoint(every=1 << 30)
         self.until = Until(markers(self.pause.markers), self.pause.entropy)
@@ -193,7 +195,7 @@ class Growth:
         blank = {n: next(b.memory[n] for b in self.branches if n in b.memory) for n in names}
         return Frontier(
             prompt=self.rows.prompt[rows],
-            group=rows,
+            group=self.groups[rows],
             branch=np.array(self.alive, np.int64),
             parent=np.array([b.parent for b in mine], np.int64),
             n_tokens=np.array([len(b.tokens) for b in mine], np.int64),
