@@ -75,6 +75,9 @@ def test_what_was_set_is_undone(run) -> None:
     assert run.budget == Budget(4, 32)
     again = tell(run, "undo", id=undone["payload"]["id"])
     assert (again["kind"], run.budget.rollouts) == ("set", 64)
+    drop = tell(run, "drop", prompt=str(run.world.pool.ids[0]))
+    assert tell(run, "undo")["payload"]["undoes"] == drop["payload"]["id"]
+    assert "nothing was commanded that still lasts" in tell(run, "undo")["payload"]["why"]
 
 
 def test_a_pinned_prompt_is_in_every_step_and_a_dropped_one_in_none(run) -> None:

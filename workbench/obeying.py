@@ -50,11 +50,12 @@ class Change(NamedTuple):
 class Helm:
     """The requests to one run: those of this process, and those of its inbox. Ask from any thread.
 
-    paused, stopping: what `ready` obeys. It is made before the run, so that one can ask while the model loads."""
+    paused, stopping: what `ready` obeys; refused: why the last request was not, "" when it was. It is made before the run, so that one can ask while the model loads."""
 
     def __init__(self) -> None:
         self.paused = self.stopping = False
         self.singles = 0
+        self.refused = ""
         self.known: dict[str, tuple[str, dict[str, Any]]] = {}
         self._asked: deque[Request] = deque()
         self._later: list[tuple[int, str, dict[str, Any]]] = []
@@ -119,7 +120,9 @@ class Helm:
             why = {"kind": request.kind, "payload": request.payload, "why": str(error)}
             run.writer.command("refused", head | why, run.n_steps, request.who)
             self.known[request.id] = ("refused", why)
+            self.refused = str(error)
             return
+        self.refused = ""
         self.known[request.id] = (change.kind, change.payload)
         run.writer.command(change.kind, head | change.payload, change.step, request.who)
 
@@ -184,10 +187,11 @@ class Helm:
         return Change(kind, {"n": n} if n else {}, at, act)
 
     def _undo(self, run: Run, payload: Mapping[str, Any], rehearsed: bool) -> Change:
-        wanted = str(payload.get("id", ""))
+        wanted = str(payload.get("id") or self._last_lasting())
         kind, done = self.known.get(wanted, ("", {}))
         if kind not in LASTING:
             what = f"{kind} leaves nothing to take back" if kind else f"no command {wanted!r} was applied in this run"
+            what = what if wanted else "nothing was commanded that still lasts"
             raise ValueError(f"cannot undo: {what}; {', '.join(LASTING)} can be undone")
         if kind == "set":
             change = _setting(run, done["before"], rehearsed)
@@ -196,6 +200,14 @@ class Helm:
         else:
             change = _wished(run, kind, done["prompt"], done["before"], rehearsed)
         return change._replace(payload=change.payload | {"undoes": wanted})
+
+    def _last_lasting(self) -> str:
+        """The newest command that can be taken back, was not, and takes nothing back itself; "" for none."""
+        undone = {p.get("undoes") for _, p in self.known.values()}
+        lasting = [
+            i for i, (kind, p) in self.known.items() if kind in LASTING and "undoes" not in p and i not in undone
+        ]
+        return lasting[-1] if lasting else ""
 
     def rebuild(self, run: Run, store: Store, name: str, at: int) -> None:
         """Read what was commanded of a run that is resumed after step `at`: applied now up to there, later when its

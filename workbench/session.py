@@ -64,6 +64,11 @@ class Session(Commands):
         return self._run.pipeline if self._run else self.experiment.pipeline  # type: ignore[return-value]
 
     @property
+    def refused(self) -> str:
+        """Why the last command was refused; "" when it was not."""
+        return self._helm.refused
+
+    @property
     def alive(self) -> bool:
         """Whether the training thread is running or paused."""
         return self._thread is not None and self._thread.is_alive()

@@ -178,8 +178,8 @@ class Commands:
         """Save the weights now."""
         return self.ask("checkpoint")
 
-    def undo(self, id: str) -> Any:
-        """Back to what was before a command, by the id under which it was recorded."""
+    def undo(self, id: str = "") -> Any:
+        """Back to what was before a command, by the id under which it was recorded; "" = the last one that can be."""
         return self.ask("undo", id=id)
 
 

@@ -1,6 +1,7 @@
 """The pieces for a notebook cell, without a front end."""
 
 import http.client
+import time
 from types import SimpleNamespace
 
 import holoviews as hv
@@ -42,6 +43,11 @@ class FakeSession:
     def stop(self, timeout=60):
         assert timeout == 0, "a click must not block the kernel"
         self.told.append("stop")
+
+    def __getattr__(self, word):
+        if word not in ("set", "add", "remove", "pin", "drop", "boost", "free", "checkpoint", "undo"):
+            raise AttributeError(word)
+        return lambda *given, **settings: self.told.append((word, *given, *settings.items()))
 
     def swap(self, pipeline):
         if pipeline == "nonsense":
@@ -95,6 +101,47 @@ def test_a_pipeline_is_checked_before_it_is_swapped():
     panel.swap.click()
     assert session.told == ["grpo + vade"]
     assert "acts from the next step on" in panel.said.value
+
+
+def test_settings_methods_and_prompts_are_words_to_the_session():
+    session = FakeSession(status="running")
+    panel = notebook.controls(session)
+    panel.apply.click()
+    assert "write a figure first" in panel.said.value
+    panel.settings["group_size"].value = "2.5"
+    panel.apply.click()
+    assert "Rollouts of each: &#x27;2.5&#x27; is no whole number" in panel.said.value
+    panel.settings["group_size"].value, panel.settings["lr"].value = "8", "3e-5"
+    panel.apply.click()
+    assert "acts from the next step on" in panel.said.value
+    panel.others["pin"].click()
+    assert "write the id of a prompt first" in panel.said.value
+    panel.method.value, panel.prompt.value, panel.factor.value = " vade ", "p7", 3.0
+    for word in ("add", "remove", "pin", "drop", "boost", "free", "checkpoint", "undo"):
+        panel.others[word].click()
+    assert session.told == [
+        ("set", ("group_size", 8), ("lr", 3e-5)), ("add", "vade"), ("remove", "vade"), ("pin", "p7"), ("drop", "p7"),
+        ("boost", "p7", 3.0), ("free", "p7"), ("checkpoint",), ("undo",),
+    ]  # fmt: skip
+
+
+def test_controls_steer_a_run_of_another_process(elsewhere):
+    process, remote = elsewhere
+    panel = notebook.controls(remote)
+    panel.buttons["pause"].click()
+    end = time.monotonic() + 30
+    while remote.status != "paused":
+        assert time.monotonic() < end
+        time.sleep(0.05)
+    panel.settings["prompts"].value, panel.settings["group_size"].value = "3", "5"
+    panel.apply.click()
+    panel.refresh()
+    panel.buttons["step"].click()
+    while '"to": {"prompts": 3, "rollouts": 15}' not in str(remote._store.ask("commands", run=remote.run)["payload"]):
+        assert time.monotonic() < end
+        time.sleep(0.05)
+    panel.buttons["stop"].click()
+    assert process.wait(30) == 0
 
 
 def test_live_serves_one_page_per_store(tmp_path):

@@ -7,16 +7,13 @@ the controls wait while a cell runs: do not block a cell on training.
 
 from __future__ import annotations
 
-from html import escape
-from typing import TYPE_CHECKING, Any, Protocol
-
-import numpy as np
+from typing import TYPE_CHECKING, Any
 
 from workbench.views import theme
+from workbench.views.controls import Controls, Steered
 from workbench.views.data import RunData, Source
 from workbench.views.state import OBSERVED
 from workbench.views.tables import smooth
-from workbench.views.text import one_line, percent
 
 if TYPE_CHECKING:
     import holoviews as hv
@@ -27,123 +24,8 @@ if TYPE_CHECKING:
 _served: dict[tuple[str, str | None], tuple[Any, str]] = {}
 
 
-class Steered(Protocol):
-    """What the controls need of a session."""
-
-    status: str
-    n_steps: int
-    target_steps: int
-    error: str | None
-    run: str
-    store_url: str
-
-    def start(self) -> Any: ...  # noqa: D102
-    def pause(self) -> Any: ...  # noqa: D102
-    def step(self) -> Any: ...  # noqa: D102
-    def stop(self, timeout: float | None = 60) -> Any: ...  # noqa: D102
-    def swap(self, pipeline: str) -> Any: ...  # noqa: D102
-    def on_change(self, callback: Any) -> None: ...  # noqa: D102
-
-
-class Controls:
-    """Buttons and a status line for one session; shows itself in a cell. `controls` makes one."""
-
-    def __init__(self, session: Steered) -> None:
-        import ipywidgets as w
-
-        self.session = session
-        self.buttons = {
-            "start": w.Button(description="Start", icon="play", button_style="primary"),
-            "pause": w.Button(description="Pause", icon="pause"),
-            "step": w.Button(description="One step", icon="step-forward"),
-            "stop": w.Button(description="Stop", icon="stop", tooltip="end the run after the step in hand"),
-        }
-        for name, button in self.buttons.items():
-            button.layout.width = "auto"
-            button.on_click(lambda _, name=name: self._do(name))
-        self.pipeline = w.Text(
-            placeholder="grpo + mopps", description="Pipeline", layout=w.Layout(width="340px"), continuous_update=False
-        )
-        self.swap = w.Button(description="Swap at the next step", layout=w.Layout(width="auto"))
-        self.swap.on_click(lambda _: self._swap())
-        self.progress = w.IntProgress(0, 0, max(session.target_steps, 1), layout=w.Layout(width="340px"))
-        self.status = w.HTML()
-        self.said = w.HTML()
-        self.panel = w.VBox(
-            [
-                w.HBox([*self.buttons.values(), self.progress], layout=w.Layout(flex_flow="row wrap")),
-                w.HBox([self.pipeline, self.swap], layout=w.Layout(flex_flow="row wrap")),
-                self.status,
-                self.said,
-            ]
-        )
-        session.on_change(lambda *_: self.refresh())
-        self.refresh()
-
-    def _do(self, name: str) -> None:
-        try:
-            self.session.stop(timeout=0) if name == "stop" else getattr(self.session, name)()
-            self.said.value = ""
-        except Exception as problem:
-            self._say(str(problem))
-        self.refresh()
-
-    def _swap(self) -> None:
-        wanted = self.pipeline.value.strip()
-        if not wanted:
-            self._say("write a pipeline first, for example: grpo + mopps")
-            return
-        try:
-            self.session.swap(wanted)
-        except Exception as problem:
-            self._say(f"not swapped: {problem}")
-            return
-        self.said.value = f"<span style='color:{theme.PASS}'>{escape(wanted)} acts from the next step on</span>"
-
-    def _say(self, message: str) -> None:
-        self.said.value = f"<b style='color:{theme.BUDGET['failed']}'>{escape(message)}</b>"
-
-    def refresh(self) -> None:
-        """Set buttons, progress and status line; called by the session after each step and change of status."""
-        s = self.session
-        ended = s.status in ("finished", "stopped", "failed")
-        busy = s.status in ("running", "preparing")
-        self.buttons["start"].description = "Start" if s.status == "new" else "Go on"
-        self.buttons["start"].disabled = ended or busy
-        self.buttons["pause"].disabled = ended or not busy
-        self.buttons["step"].disabled = ended or busy
-        self.buttons["stop"].disabled = ended or s.status == "new"
-        self.swap.disabled = ended
-        self.progress.max = max(s.target_steps, 1)
-        self.progress.value = s.n_steps
-        self.progress.bar_style = {"failed": "danger", "finished": "success"}.get(s.status, "")
-        self.status.value = self._line()
-
-    def _line(self) -> str:
-        s, last = self.session, getattr(self.session, "last", None)
-        parts = [f"<b>{escape(s.status)}</b>", f"step {s.n_steps:,} of {s.target_steps:,}"]
-        if last is not None and len(last.rollouts):
-            reward, correct = last.rollouts.reward, last.rollouts.correct
-            if np.isfinite(reward).any():
-                parts.append(f"training reward {np.nanmean(reward):.3f}")
-            if np.isfinite(correct).any():
-                parts.append(f"pass rate {percent(float(np.nanmean(correct)))}")
-        if s.run:
-            parts.append(f"run <code>{escape(s.run)}</code>")
-        line = " · ".join(parts)
-        if s.error:
-            last_line = one_line(s.error.strip().splitlines()[-1], 300)
-            line += f"<br><b style='color:{theme.BUDGET['failed']}'>{escape(last_line)}</b>"
-        return line
-
-    def _ipython_display_(self) -> None:
-        from IPython.display import display
-
-        display(self.panel)
-
-
 def controls(session: Steered) -> Controls:
-    """A panel of buttons that steers a session: start, pause, one step, stop, swap the pipeline."""
+    """A panel that steers a `Session` of this kernel, or through its store a run elsewhere: `controls(Remote("store"))`."""
     return Controls(session)
 
 
