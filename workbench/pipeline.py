@@ -230,7 +230,7 @@ def _branching(
         for fork in reversed(made[:-1]):  # where the last one lets a row go on, an earlier one may say where it forks
             alone = made[-1].width <= 1
             at, token = np.where(alone, fork.at, at), _chosen(alone, fork.token, token)
-        return Fork(width, at, token, {k: v for f in made for k, v in f.why.items()}, _joined(made))
+        return Fork(width, at, token, _why(made), _joined(made))
 
     def prune(frontier: Frontier) -> Cut:
         frontier = replace(frontier, round=round_)
@@ -240,7 +240,7 @@ def _branching(
             reason = np.where(cut.width == 0, cut.reason, reason)
             finish = np.where(cut.width == 0, "pruned" if cut.finish is None else cut.finish, finish)
         width = np.min([c.width for c in made], axis=0)
-        return Cut(width, reason, np.prod([c.propensity for c in made], axis=0), _joined(made), finish)
+        return Cut(width, reason, np.prod([c.propensity for c in made], axis=0), _joined(made), finish, _why(made))
 
     pause = Checkpoint.union([m.checkpoint for m in (*forks, *cuts)])
     return Branch(branch, pause) if forks else None, Prune(prune, pause) if cuts else None
@@ -254,6 +254,11 @@ def _chosen(first: np.ndarray, one: np.ndarray, other: np.ndarray) -> np.ndarray
     wide = [x.reshape(len(x), -1) for x in (one, other)]
     a, b = (np.pad(x, ((0, 0), (0, m - x.shape[1])), constant_values=-1) for x in wide)
     return np.where(first[:, None], a, b)
+
+
+def _why(made: Sequence[Fork | Cut]) -> dict[str, np.ndarray]:
+    """The figures of all methods."""
+    return {k: v for m in made for k, v in m.why.items()}
 
 
 def _joined(made: Sequence[Fork | Cut]) -> dict[str, np.ndarray]:

@@ -566,13 +566,15 @@ class Cut:
     """width (B,) int64: 0 stops, 1 goes on; reason (B,) str; propensity (B,) float64 = chance of having gone on.
 
     finish (B,) str says how a stopped one ends, None = all pruned: pruned is not judged; aborted is judged and then given
-    up; stop is judged as it stands; carried is not judged yet, and goes on in a later step."""
+    up; stop is judged as it stands; carried is not judged yet, and goes on in a later step. why: figures of the decision,
+    (B,) each, NaN where there was none to take."""
 
     width: np.ndarray
     reason: np.ndarray
     propensity: np.ndarray
     memory: Mapping[str, np.ndarray] = field(default_factory=dict)
     finish: np.ndarray | None = None
+    why: Mapping[str, np.ndarray] = field(default_factory=dict)
 
 
 class Batch(NamedTuple):

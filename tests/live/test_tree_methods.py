@@ -186,3 +186,13 @@ def test_trace_continues_where_the_end_may_turn_out_otherwise(task, method):
         asked += int(plan.n[inside].sum())
     assert asked > 8
     assert np.abs(made[-1][0]["trace"].gram).sum() > 0
+
+
+def test_arrol_tells_what_it_predicts_and_judges_at_the_first_look_after_so_many_tokens(task):
+    world = LiveWorld(task, (toy_model(), toy_tokenizer()), seed=3, lr=1e-2)
+    pipeline = Pipeline(Grpo(), Echo(cuts=False, labels="verifier", entropy_high=99.0), Arrol(l_detect=3, warmup=3))
+    list(run(pipeline, world, BUDGET, steps=6, seed=4))
+    told = [d for d in world._decisions if "q" in d.inputs]
+    assert {d.at_token for d in told} == {3}
+    assert all(0 < d.inputs["q"] < 1 for d in told)
+    assert 0 < sum(d.outcome == "quality_head" for d in told) < len(told)

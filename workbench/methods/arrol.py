@@ -163,7 +163,7 @@ def features(logp: Ragged, entropy: Ragged, l_detect: int) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Arrol(Method):
-    """When a rollout reaches l_detect tokens, it goes on with a chance that leaves the survivors near rho successes.
+    """A rollout of l_detect tokens goes on with a chance that leaves the survivors near rho successes.
 
     kappa: share that goes on; warmup: steps in which nothing is cut. Stands behind an estimator.
     """
@@ -189,7 +189,7 @@ class Arrol(Method):
 
     @property
     def checkpoint(self) -> Checkpoint:
-        """Every l_detect tokens; only the first one is looked at."""
+        """Every l_detect tokens; a rollout is judged once, at the first look after so many."""
         return Checkpoint(every=self.l_detect)
 
     def init(self, pool: Pool) -> Head:
@@ -220,7 +220,8 @@ class Arrol(Method):
         b = len(frontier)
         width, reason, chance = np.ones(b, np.int64), np.full(b, "", dtype=object), np.ones(b)
         luck = rng.random(b)
-        here = np.flatnonzero(frontier.n_tokens == self.l_detect)
+        judged = np.asarray(frontier.memory.get("arrol.judged", np.zeros(b)), float)
+        here = np.flatnonzero((frontier.n_tokens >= self.l_detect) & (judged == 0))
         known = state.step >= self.warmup and state.pos.sum() > 0 and state.neg.sum() > 0
         if not known or not len(here):
             return Cut(width, reason, chance)
@@ -238,4 +239,7 @@ class Arrol(Method):
                 if stop[k]:
                     stop[k], alive = False, alive + 1
         width[here[stop]], reason[here[stop]] = 0, "quality_head"
-        return Cut(width, reason, chance)
+        told = np.full(b, np.nan)
+        told[here] = q
+        memory = {"arrol.judged": np.where(frontier.n_tokens >= self.l_detect, 1.0, judged)}
+        return Cut(width, reason, chance, memory, why={"q": told})

@@ -219,11 +219,16 @@ class Growth:
         me = self.branches[self.alive[k]]
         if self.prune is not None:
             outcome = "no" if cut.width[k] > 0 else str(cut.reason[k]) or "cut"
-            inputs = {"propensity": float(cut.propensity[k])}
+            inputs = {"propensity": float(cut.propensity[k])} | _figures(cut.why, k)
             self.decisions.append(Decision(me.id, len(me.tokens), "prune", outcome, inputs))
         if self.branch is not None:
-            inputs = {n: float(c[k]) for n, c in figures.items()}
-            self.decisions.append(Decision(me.id, len(me.tokens), "branch", f"fork:{forks}" if forks else "no", inputs))
+            outcome = f"fork:{forks}" if forks else "no"
+            self.decisions.append(Decision(me.id, len(me.tokens), "branch", outcome, _figures(figures, k)))
+
+
+def _figures(why: Mapping[str, np.ndarray], k: int) -> dict[str, float]:
+    """What was known of row k."""
+    return {n: float(c[k]) for n, c in why.items() if not np.isnan(c[k])}
 
 
 def _zero(value: object) -> object:
