@@ -23,13 +23,33 @@ def ranks() -> int:
     return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
 
 
+def first() -> bool:
+    """Whether this process is the one that speaks for all."""
+    return ranks() == 1 or dist.get_rank() == 0
+
+
+def meet() -> None:
+    """Wait until all processes are here."""
+    if ranks() > 1:
+        dist.barrier()
+
+
 def mine(batches: Sequence[T]) -> Sequence[T]:
     """The micro-batches that this process computes: every n-th, so that widths are spread evenly."""
     return batches[dist.get_rank() :: ranks()] if ranks() > 1 else batches
 
 
+def dealt(batches: Sequence[T], even: bool = False) -> list[tuple[T, bool]]:
+    """`mine`, each with False; with even, a process that has one less than others gets another's once more, with True."""
+    own = [(batch, False) for batch in mine(batches)]
+    short = -(-len(batches) // ranks()) > len(own)
+    return [*own, (batches[0], True)] if even and short else own
+
+
 @torch.no_grad()
-def add_up(parameters: Sequence[torch.nn.Parameter], tally: Tally, columns: Sequence[np.ndarray]) -> None:
+def add_up(
+    parameters: Sequence[torch.nn.Parameter], tally: Tally, columns: Sequence[np.ndarray], device: torch.device
+) -> None:
     """Sum gradients, tallies and (R,) columns over the processes, in place; nothing to do in a single one.
 
     Columns are zero (or NaN, the same everywhere) where another process had the row. lr_scale and the statistics' names
@@ -46,7 +66,6 @@ def add_up(parameters: Sequence[torch.nn.Parameter], tally: Tally, columns: Sequ
     }
     for name in ("loss", "gap", "kl", "tokens"):
         setattr(tally, name, sum(getattr(one, name) for one in heard))
-    device = parameters[0].device
     for column in columns:
         whole = torch.from_numpy(column).to(device)
         dist.all_reduce(whole)

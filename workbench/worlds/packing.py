@@ -124,6 +124,8 @@ class StreamPolicy(Policy):
             raise ValueError(f"streams cannot run {type(model).__name__}: {why}; use Policy")
         if adapters.present(model):  # these passes read weights and would leave the adapters out
             raise ValueError("streams cannot run LoRA adapters; use Policy")
+        if settings.get("shard"):
+            raise ValueError("streams read weights layer by layer and would find parts of them; sharding needs Policy")
         super().__init__(model, budget=budget, **settings)
         if self.row_norms and model.device.type == "cuda":  # kernels.Measured writes its gradient over its input
             raise ValueError("streams go backward once on a GPU, and row_norms once for every row; use Policy")

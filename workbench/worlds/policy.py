@@ -19,7 +19,7 @@ from transformers import PreTrainedModel
 
 from workbench.models import quiet
 from workbench.types import Advantage, Batch, Loss, Ragged
-from workbench.worlds import adapters, distributed
+from workbench.worlds import adapters, distributed, sharding
 from workbench.worlds.engines.forward import answer_statistics
 from workbench.worlds.engines.forward import pack as pack_sequences
 from workbench.worlds.microbatch import Lines, Tally, pack, shares
@@ -39,6 +39,8 @@ class Policy:
     the backward pass (gradient checkpointing), about a third more time for a fraction of the memory. reference: the
     coefficient of the divergence from the initial weights (see `reference`), 0 for none. row_norms: report the gradient
     norm of every row, one more backward pass each. A model with LoRA adapters (see `adapters`) trains those alone.
+    shard: divide weights, gradients and optimiser between the processes of torch.distributed (see `sharding`), for a
+    model that one GPU cannot train; every process then makes every call.
     """
 
     def __init__(
@@ -54,8 +56,12 @@ class Policy:
         recompute: bool = False,
         reference: float = 0.0,
         row_norms: bool = False,
+        shard: bool = False,
     ) -> None:
+        if shard and (row_norms or adapters.present(model)):
+            raise ValueError("sharded weights go with neither row_norms nor LoRA adapters; leave one of them out")
         self.model = model
+        self._pass = sharding.sharded(model) if shard else None
         self.lr, self.clip, self.budget, self.temperature = lr, clip, budget, temperature
         self.precision = getattr(torch, precision)
         self.recompute, self.row_norms = recompute, row_norms
@@ -77,6 +83,8 @@ class Policy:
         packed = pack_sequences(prefixes, answers, self.model.device)
         again = recomputed(self.model) if self.recompute and torch.is_grad_enabled() else nullcontext()
         with again, torch.autocast(self.model.device.type, self.precision, enabled=self.precision != torch.float32):
+            if self._pass is not None:
+                return self._pass(packed, self.temperature)
             return answer_statistics(self.model, packed, self.temperature)
 
     @torch.no_grad()
@@ -155,7 +163,7 @@ class Policy:
         norms = per_row.copy()
         tally = Tally()
         self.optimizer.zero_grad(set_to_none=True)
-        for sequences in distributed.mine(self.cut(lines, active)):
+        for sequences, idle in distributed.dealt(self.cut(lines, active), even=self._pass is not None):
             batch = self.batch(lines, sequences, advantage)
             rows = np.concatenate(sequences)
             weight = torch.as_tensor(advantage.weight[rows], dtype=torch.float32, device=batch.logp.device)[:, None]
@@ -166,16 +174,21 @@ class Policy:
                 term = term * weight
                 scale = torch.as_tensor(share[part.reduction][rows], dtype=torch.float32, device=term.device)
                 objective = objective + term.sum(1) * scale
-                per_row[rows] += (term.detach().sum(1) / batch.mask.sum(1)).double().cpu().numpy()
+                if not idle:
+                    per_row[rows] += (term.detach().sum(1) / batch.mask.sum(1)).double().cpu().numpy()
+            if idle:  # gathering weights takes all processes: this one passes over a batch that another one counts
+                (objective.sum() * 0.0).backward()
+                continue
             tally.lr_scale = float(losses[0].lr_scale)
             tally.loss += float(objective.detach().sum())
             tally.add(batch, losses)
-            if not math.isfinite(tally.loss):
+            if not math.isfinite(tally.loss) and self._pass is None:
                 break
             if self.row_norms:
                 norms[rows] = [self._norm_of(part) for part in objective]
             objective.sum().backward()
-        distributed.add_up(self.parameters, tally, [per_row, norms])
+        summed = self.parameters if self._pass is None else []  # a sharded backward pass has added up its gradients
+        distributed.add_up(summed, tally, [per_row, norms], self.model.device)
         norm, skipped = self._step(tally) if len(active) else (0.0, "")
         done = {
             **tally.scalars(),
@@ -200,7 +213,7 @@ class Policy:
         """Clip and step; (gradient norm, "" or why the step was skipped)."""
         skipped, norm = "non-finite loss", math.nan
         if math.isfinite(tally.loss):
-            norm = float(torch.nn.utils.clip_grad_norm_(self.parameters, self.clip))
+            norm = float(sharding.whole(torch.nn.utils.clip_grad_norm_(self.parameters, self.clip)))
             skipped = "" if math.isfinite(norm) else "non-finite gradient"
         if not skipped:
             for group in self.optimizer.param_groups:
@@ -213,14 +226,22 @@ class Policy:
     def save(self, folder: Path) -> None:
         """Write weights (transformers format), optimiser and version into an existing folder.
 
-        With LoRA the weights are merged, so that any reader can use the folder; the adapters stand beside them."""
-        state = adapters.merged(self.model) if adapters.present(self.model) else None
-        with quiet():
-            self.model.save_pretrained(folder, state_dict=state)
-        if state is not None:
+        With LoRA the weights are merged, so that any reader can use the folder; the adapters stand beside them. Sharded
+        weights are gathered, and the first process writes."""
+        state, optimizer = None, self.optimizer.state_dict()
+        if adapters.present(self.model):
+            state = adapters.merged(self.model)
             adapters.save(self.model, folder)
-        kept = {"optimizer": self.optimizer.state_dict(), "version": self.version}
-        torch.save(kept, folder / OPTIMIZER)
+        if self._pass is not None:
+            tied = set(self.model.all_tied_weights_keys)
+            state = sharding.gathered({n: p for n, p in self.model.state_dict().items() if n not in tied})
+            optimizer = sharding.gathered(optimizer)
+        if self._pass is None or distributed.first():
+            with quiet():
+                self.model.save_pretrained(folder, state_dict=state)
+            torch.save({"optimizer": optimizer, "version": self.version}, folder / OPTIMIZER)
+        if self._pass is not None:
+            distributed.meet()
 
     def load(self, folder: Path) -> None:
         """Take weights, optimiser and version from a folder that `save` wrote for the same architecture.
@@ -231,11 +252,16 @@ class Policy:
         else:
             self._load_weights(folder)
         kept = torch.load(folder / OPTIMIZER, map_location=self.model.device, weights_only=True)
+        if self._pass is not None:
+            kept["optimizer"] = sharding.divided(kept["optimizer"], self.parameters)
         self.optimizer.load_state_dict(kept["optimizer"])
         self.version = int(kept["version"])
 
     def _load_weights(self, folder: Path) -> None:
         state = load_file(folder / "model.safetensors", device=str(self.model.device))
+        if self._pass is not None:
+            held = self.model.state_dict()
+            state = {name: sharding.part_of(t, held[name]) if name in held else t for name, t in state.items()}
         missing, unexpected = self.model.load_state_dict(state, strict=False)
         tied = set(self.model.all_tied_weights_keys)
         if set(missing) - tied or unexpected:

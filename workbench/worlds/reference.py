@@ -10,10 +10,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
+from torch.distributed.tensor import DTensor
 from transformers import PreTrainedModel
 
 from workbench.types import Batch, Loss
 from workbench.worlds import adapters
+from workbench.worlds.sharding import exchanged
 
 FAR = 20.0
 """Nats of log-ratio at which exp is cut off, so that one token cannot make a step infinite."""
@@ -44,6 +46,10 @@ class Reference:
                 yield
             return
         weights = list(self.model.parameters())
+        if any(isinstance(p, DTensor) for p in weights):
+            with exchanged(weights, self.kept):
+                yield
+            return
         current = [p.data for p in weights]
         try:
             for p, kept in zip(weights, self.kept, strict=True):
