@@ -82,6 +82,10 @@ def build_parser() -> argparse.ArgumentParser:
     dashboard.add_argument("--run", help="the run to show first (default: the newest)")
     dashboard.add_argument("--port", type=int, default=5006)
     dashboard.add_argument("--no-browser", action="store_true")
+    dashboard.add_argument("--host", default="127.0.0.1", help="address to listen on (default: this machine only)")
+    dashboard.add_argument(
+        "--token", help="who has it may steer, others may look; made and printed where --host needs one"
+    )
     dashboard.set_defaults(command=_dashboard)
 
     store_cli.add_parser(commands)
@@ -172,8 +176,12 @@ def _show(store: str, args: argparse.Namespace) -> int:
 
     if not is_there(store):
         raise FileNotFoundError(f"there is no store in {store!r}; `workbench demo` makes one")
-    server, url = serve(store, args.run, port=args.port, open=not args.no_browser, threaded=False)
+    server, url = serve(
+        store, args.run, port=args.port, open=not args.no_browser, threaded=False, host=args.host, token=args.token
+    )
     print(f"dashboard of {store}: {url}   (Ctrl-C ends it; runs go on)", flush=True)
+    if "token=" in url:
+        print("that address steers runs; without /enter?token=... it only shows them. It is not encrypted: use a tunnel")
     server.io_loop.start()
     return 0
 

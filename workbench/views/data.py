@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from workbench.store.place import is_there
 from workbench.views.heat import Heat
 from workbench.views.state import OBSERVED
 from workbench.views.tables import (
@@ -68,6 +69,7 @@ class Source:
         self.url = str(url)
         self.lock = threading.RLock()
         self._store: Store | None = None
+        self._given = False
         self.version = 0
         """Counts the refreshes that brought something: nobody asks again before it has moved."""
         self._asked = 0.0
@@ -84,7 +86,7 @@ class Source:
     def around(cls, store: Store) -> Source:
         """A source of its own around a reader that is already open."""
         source = cls(store.url)
-        source._store = store
+        source._store, source._given = store, True
         return source
 
     @property
@@ -99,7 +101,6 @@ class Source:
         """The open reader; raises what `Store.open` raises."""
         if self._store is None:
             from workbench.store import Store
-            from workbench.store.place import is_there
 
             if not is_there(self.url):
                 raise FileNotFoundError(f"there is no store at {self.where} yet")
@@ -116,6 +117,10 @@ class Source:
         with self.lock:
             if time.monotonic() - self._asked < max_age:
                 return
+            if self._store is not None and not self._given and not is_there(self.url):
+                self._store.close()
+                self._store = None  # opened anew when it is back
+                raise FileNotFoundError(f"there is no store at {self.where} any more")
             new = self.store.refresh()
             runs = self.store.runs().to_pylist()
             self.version += new or runs != self._runs
@@ -218,13 +223,13 @@ class RunData:
         self.curves = Curves(*(np.append(a, b) for a, b in zip(self.curves, fresh, strict=True)))
         rows = spent.to_pylist()
         amounts = [(r["step"], kind_of(r["fate"], r["reason"], r["outcome"]), r["n"]) for r in rows]
-        self.budget = _stacked(self.budget, fresh.step, amounts)
+        self.budget = stacked(self.budget, fresh.step, amounts)
         for r in rows:
             if r["fate"] != "trained" and r["reason"]:
                 key = (OTHER_FATES.get(r["fate"], r["fate"]), r["reason"])
                 self.reasons[key] = self.reasons.get(key, 0) + r["n"]
         phases = [(r["step"], r["phase"] if r["phase"] in PHASES else "other", r["seconds"]) for r in laps.to_pylist()]
-        self.seconds = _stacked(self.seconds, fresh.step, phases)
+        self.seconds = stacked(self.seconds, fresh.step, phases)
         at = column(seen, "position", np.int64)
         self.asked = self.asked + np.bincount(at, column(seen, "n"), minlength=len(self.asked)).astype(np.int64)
         self.touched[at] = column(seen, "step", np.int64)
@@ -371,7 +376,7 @@ def _pipeline(spec: object) -> str:
     return " + ".join(parts)
 
 
-def _stacked(old: Stack, steps: np.ndarray, amounts: list[tuple[int, str, float]]) -> Stack:
+def stacked(old: Stack, steps: np.ndarray, amounts: list[tuple[int, str, float]]) -> Stack:
     """The old bars and those of new steps: amounts (step, kind, how much) summed by step and kind."""
     at = {int(s): i for i, s in enumerate(steps)}
     fresh: dict[str, np.ndarray] = {}

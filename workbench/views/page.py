@@ -40,10 +40,11 @@ class Dashboard:
     """All pages of one store and the one selection they share.
 
     names: the pages to have, default all; with one there is no navigation. `source`, `chosen` and `body` (of the
-    page that is shown) are there to be used by a dashboard of your own; `tick` looks at the store."""
+    page that is shown) are there to be used by a dashboard of your own; `tick` looks at the store. may_steer: whether
+    the bar steers, or only shows; `server.serve` gives that to those who come from this machine or with the token."""
 
     def __init__(
-        self, store_url: str, run: str | None = None, names: Sequence[str] | None = None, may_steer: bool = True
+        self, store_url: str, run: str | None = None, names: Sequence[str] | None = None, may_steer: bool = False
     ) -> None:
         self.names = tuple(names or PAGES)
         self.source = Source.of(store_url)
@@ -169,8 +170,15 @@ class Dashboard:
         try:
             act()
             self.message.visible = False
-        except FileNotFoundError:
-            self._nothing_yet()
+        except FileNotFoundError as missing:
+            if not self.source.runs:
+                self._nothing_yet()
+                return
+            put(
+                self.message,
+                cards.error("The store has disappeared", f"{missing}; what is shown is the last that was read."),
+            )
+            self.message.visible = True
         except Exception as problem:  # shown to the reader, tried again at the next tick
             put(self.message, _told("The store could not be read", problem))
             self.message.visible = True
@@ -266,7 +274,7 @@ class Dashboard:
 
 def _told(title: str, problem: Exception) -> str:
     """A problem as a message; the traceback only where it is a mistake of ours, and folded away."""
-    known = isinstance(problem, (StoreError, OSError, LookupError))
+    known = isinstance(problem, (StoreError, OSError, LookupError)) or "duckdb" in type(problem).__module__
     detail = "" if known else "".join(traceback.format_exception(problem))
     return cards.error(title, str(problem) if known else f"{type(problem).__name__}: {problem}", detail)
 
@@ -290,12 +298,14 @@ def shell(page: Dashboard, title: str = "Rollout Workbench") -> pmui.Page:
     )
 
 
-def app(store_url: str, run: str | None = None, pages: Sequence[str] | None = None) -> pn.viewable.Viewable:
+def app(
+    store_url: str, run: str | None = None, pages: Sequence[str] | None = None, *, may_steer: bool = False
+) -> pn.viewable.Viewable:
     """The dashboard of a store: the run named, or the newest; all pages, or those named. Served, or shown in a cell.
 
     A mistake while it is built becomes a page that says so."""
     try:
-        page = Dashboard(store_url, run, pages)
+        page = Dashboard(store_url, run, pages, may_steer)
         if (where := pn.state.location) is not None:
             page.bind(where)
         page.tick()

@@ -21,7 +21,7 @@ from workbench.views.pages.base import card, pane, put, switch
 from workbench.views.state import Selection
 from workbench.views.text import html, one_line
 
-LOOK = "This address may look, not steer: open the one with the token that was printed when the dashboard was started."
+LOOK = "Here one may look, not steer: open the address with the token that `workbench dashboard` printed when it was started."
 SMALL = {"size": "small", "variant": "outlined", "margin": (6, 6, 0, 0)}
 SURE = 4.0
 """Seconds in which a second click on Stop must follow."""
@@ -30,7 +30,7 @@ SURE = 4.0
 class Wheel:
     """`bar` for the shell, and `update` for each look at the run. may: whether this viewer may steer."""
 
-    def __init__(self, chosen: Selection, may: bool = True, who: str = "") -> None:
+    def __init__(self, chosen: Selection, may: bool = False, who: str = "") -> None:
         self.chosen, self.may, self.who = chosen, may, who or f"{me()}, page"
         self._data: RunData | None = None
         self._asked_stop = 0.0
