@@ -148,7 +148,7 @@ def test_two_reward_levels_are_explained_instead_of_a_flat_zero():
     rows = [sibling(1.0, 1.0), sibling(0.0, -1.0), sibling(0.0, -1.0), sibling(0.0, -1.0)]
     found = references([past(1, 64, 0.25, std=0.43)], 1, rows, Span(2, 0.0, 1.0, 1))
     text = explain(Span(2, 0.0, 1.0, 1), rows, found)
-    assert "A hard flip cannot happen" in text
+    assert "A hard flip cannot happen under any baseline between the two" in text
     assert "meets 32 % of the rollouts under a mean, and 78 % under a median" in text
     more = explain(
         Span(9, 0.0, 1.0, 1),

@@ -346,7 +346,8 @@ def explain(span: Levels, rows: Sequence[Sibling], found: Sequence[Against]) -> 
         say += [
             f"Rewards of this run take two values, {span.low:g} and {span.high:g}. A baseline between them lies below the one and above the "
             "other, and so does the true mean: whoever has the higher reward is pushed up under both, whoever has the lower is pushed down. "
-            "A hard flip cannot happen, whatever the baseline. A rate of 0 is therefore no merit.",
+            "A hard flip cannot happen under any baseline between the two, so a rate of 0 is no merit here. It takes three or more reward "
+            "levels, rewards shaped by length, or advantages whitened over a whole batch.",
             f"What can happen is that signs vanish: a group whose rewards are all equal teaches nothing. At a chance of solving of {percent(p)} "
             f"and G = {g} that meets {percent(float(v.mean))} of the rollouts under a mean, and {percent(float(v.median))} under a median baseline.",
         ]

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import param
 from panel.custom import JSComponent
 
-from workbench.views.data_tokens import FIRST, MOST, Coverage, Sibling, Spoken
+from workbench.views.data_tokens import FIRST, Coverage, Sibling, Spoken
 from workbench.views.text import ALL, shown
 
 HERE = Path(__file__).parent
@@ -115,7 +115,7 @@ def sibling(s: Sibling) -> dict[str, Any]:
     """A rollout of the group as plain values for the browser; one that was not trained has no advantage to show."""
     words = [
         f"{s.length:,} tokens",
-        shown(s.finish, 20),
+        ended(s.finish),
         s.fate if s.fate != s.finish else "",
         shown(s.reason.replace("_", " "), 60),
     ]
@@ -127,6 +127,11 @@ def sibling(s: Sibling) -> dict[str, Any]:
         "id": s.id, "reward": _number(s.reward), "correct": _number(s.correct), "length": s.length,
         "advantage": _number(s.advantage) if s.fate == "trained" else None, "note": " \u00b7 ".join(filter(None, words)),
     }  # fmt: skip
+
+
+def ended(finish: str) -> str:
+    """How a rollout ended, in words."""
+    return {"stop": "stopped", "length": "at its limit"}.get(finish) or shown(finish, 20)
 
 
 def columns(said: Spoken | None, kept: Coverage | None = None, largest: float = 0.0) -> dict[str, Any]:
@@ -193,6 +198,3 @@ def covered(kept: Coverage) -> str:
 
 def _number(x: float | None) -> float | None:
     return None if x is None or x != x else round(float(x), 4)
-
-
-__all__ = ["FIRST", "MOST", "TokenView", "columns", "covered", "sibling"]

@@ -7,12 +7,12 @@ from typing import Any
 from workbench.views import cards
 from workbench.views.data import RunData, Source
 from workbench.views.data_groups import Place, place_of
-from workbench.views.data_tokens import Coverage, Sibling, coverage, siblings, spoken
+from workbench.views.data_tokens import Sibling, coverage, siblings, spoken
 from workbench.views.pages.base import Asked, Page, card, grid, pane, put
 from workbench.views.picker import GroupPicker, about
 from workbench.views.state import Selection
 from workbench.views.text import ALL, html
-from workbench.views.tokens import TokenView, columns, covered
+from workbench.views.tokens import TokenView, columns, covered, ended
 
 NOTHING = "No step yet. The first rollouts appear as soon as a step is recorded."
 
@@ -106,10 +106,7 @@ def facts(s: Sibling) -> str:
         cards.stat("Rollout", f"<small>{html(s.id, 60)}</small>", f"policy version {s.version:,}"),
         cards.stat("Reward", "–" if s.reward is None else f"{s.reward:.3f}", html(mark)),
         cards.stat("Advantage", advantage, html(f"{s.estimator} {against}".strip(), 60)),
-        cards.stat("Length", f"{s.length:,} <small>tokens</small>", html(f"ended by {s.finish}", 40)),
+        cards.stat("Length", f"{s.length:,} <small>tokens</small>", html(ended(s.finish), 40)),
         cards.stat("Fate", f"<small>{html(fate, 60)}</small>", ""),
     ]
     return f'<div class="stats" style="margin:4px 0 6px">{"".join(stats)}</div>'
-
-
-__all__ = ["Coverage", "Tokens", "facts", "largest"]
