@@ -167,7 +167,14 @@ def test_an_answer_is_about_its_run_alone(store, alone, name):
     both, one = (s.ask(name, **given(name, run="one")) for s in (store, alone))
     kept = [c for c in both.column_names if c not in TIMES]
     assert rounded(both.select(kept)) == rounded(one.select(kept))
-    assert both.num_rows > 0 or name in ("commands", "events", "metrics_by_step", "page_event_counts", "page_parts")
+    assert both.num_rows > 0 or name in (
+        "commands",
+        "events",
+        "metrics_by_step",
+        "page_event_counts",
+        "page_parts",
+        "predictor_calibration",
+    )
 
 
 @pytest.mark.parametrize("name", load())
