@@ -1,4 +1,4 @@
-"""The command line: workbench demo | run | dashboard | store | replay | compare | sweep | diagnose | doctor | methods | make-tiny | make-sample | bench."""
+"""The command line: workbench demo | run | dashboard | store | replay | compare | sweep | report | diagnose | doctor | methods | make-tiny | make-sample | bench."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from workbench import compare_cli, replay_cli, store_cli
+from workbench import compare_cli, replay_cli, report_cli, store_cli
 
 NEEDS_GIB = {"smollm2": 6.0, "tiny": 1.5}
 """Memory below which a model is slow or killed on a CPU: weights, optimizer, sampling copy, activations."""
@@ -91,6 +91,7 @@ def build_parser() -> argparse.ArgumentParser:
     store_cli.add_parser(commands)
     replay_cli.add_parser(commands)
     compare_cli.add_parser(commands)
+    report_cli.add_parser(commands)
 
     diagnose = commands.add_parser("diagnose", help="what is wrong with a run: rules with evidence and a way out")
     diagnose.add_argument("run", nargs="?", help="run id (default: the newest of the store)")

@@ -1,0 +1,174 @@
+"""Chapters about several runs: who learned more at equal cost, how sure that is, and what is unfair about it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from workbench.analysis.compare import Axis, Comparison
+from workbench.report import words
+from workbench.report.curves import HUES, changes
+from workbench.report.document import Block, Column, Figure, Prose, Table, asked
+from workbench.report.svg import Panel, Ranged, Series, figure
+from workbench.views.data import RunData
+
+NAMES = {
+    "tokens": "generated tokens",
+    "trained_tokens": "trained tokens",
+    "rollouts": "rollouts",
+    "seconds": "seconds",
+    "step": "steps",
+}
+
+
+def axis_name(axis: Axis) -> str:
+    """The axis in words."""
+    return NAMES[axis]
+
+
+def summary(made: Comparison) -> list[Block]:
+    """Who learned more, in sentences; nothing is called better whose interval holds zero."""
+    runs = [c.run for c in made.curves]
+    source = [asked("compare_runs", runs=runs)]
+    where = f"after {made.x[-1]:,.0f} {axis_name(made.axis)}"
+    rows = made.rows()
+    base = next(r for r in rows if r["pipeline"] == made.baseline)
+    out: list[Block] = [Prose(
+        f"{len(runs)} runs of {words.plural(len(rows), 'pipeline')}; {where} the baseline {made.baseline} solved {words.share(float(base['final']))} of "  # type: ignore[arg-type]
+        f"the evaluation samples ({words.plural(float(base['seeds']), 'seed')}).", source,  # type: ignore[arg-type]
+    )]  # fmt: skip
+    better, worse, unclear = [], [], []
+    for r in rows:
+        if r["pipeline"] == made.baseline:
+            continue
+        said = f"{r['pipeline']} ({words.points(float(r['difference']))}, {words.between(float(r['low']), float(r['high']))})"  # type: ignore[arg-type]
+        kind = unclear if r["pairs"] < 2 or r["low"] <= 0 <= r["high"] else better if r["low"] > 0 else worse  # type: ignore[operator]
+        kind.append(said)
+    for names, verdict in (
+        (better, "learned more than the baseline"),
+        (worse, "learned less"),
+        (unclear, "cannot be told apart from the baseline with these seeds"),
+    ):
+        if names:
+            out.append(Prose(f"{'; '.join(names)}: {verdict}.", source))
+    if not made.warnings:
+        out.append(Prose("Nothing unfair was found: the runs share model, tasks, budget, evaluation set and seeds."))
+    out += [Prose(f"Unfair: {w}.") for w in made.warnings]
+    return out
+
+
+def colors(made: Comparison) -> dict[str, str]:
+    """A colour for every pipeline, the baseline's grey."""
+    others = [n for n in made.labels if n != made.baseline]
+    return {made.baseline: "#6e7781"} | {n: HUES[i % len(HUES)] for i, n in enumerate(others)}
+
+
+def curves(made: Comparison) -> Figure:
+    """Mean over seeds with its interval, and every seed thin."""
+    hue, series = colors(made), []
+    for label in made.labels:
+        for c in made.of(label):
+            series.append(Series("", hue[label], c.x, c.pass_rate, width=0.8))
+    for label in made.labels:
+        mean, low, high = made.band(label)
+        known = np.isfinite(low).all()
+        band = (np.clip(low, 0, 1), np.clip(high, 0, 1)) if known else (None, None)
+        series.append(Series(label, hue[label], made.x, mean, *band, width=3.0))
+    seen = np.concatenate([c.pass_rate for c in made.curves])
+    pad = 0.08 * (seen.max() - seen.min()) or 0.05
+    panel = Panel(
+        series,
+        x_label=axis_name(made.axis),
+        y_label="evaluation solved",
+        percent=True,
+        y=(max(0.0, seen.min() - pad), min(1.0, seen.max() + pad)),
+    )
+    return Figure("comparison", figure([panel], "evaluation at equal cost", height=340),
+                  "Evaluation at equal cost: means over seeds with 95 % t intervals (thick), single seeds (thin).",
+                  [asked("compare_runs", runs=[c.run for c in made.curves])])  # fmt: skip
+
+
+def differences(made: Comparison) -> list[Block]:
+    """Differences to the baseline at the end and on the way, as figure and table."""
+    rows, hue = made.rows(), colors(made)
+    source = [asked("compare_runs", runs=[c.run for c in made.curves])]
+    marks = []
+    for r in rows:
+        if r["pipeline"] != made.baseline:
+            for what, keys in (
+                ("end", ("difference", "low", "high")),
+                ("on the way", ("area_difference", "area_low", "area_high")),
+            ):
+                value, low, high = (float(r[k]) for k in keys)  # type: ignore[arg-type]
+                marks.append(
+                    Ranged(
+                        f"{r['pipeline']}, {what}",
+                        value,
+                        low,
+                        high,
+                        color=hue[str(r["pipeline"])],
+                        note=f"{r['pairs']} pairs",
+                    )
+                )
+    keys = ("difference", "low", "high", "area_difference", "area_low", "area_high")
+    rows = [r | dict.fromkeys(keys) if r["pipeline"] == made.baseline else r for r in rows]
+    columns = (Column("pipeline", "pipeline"), Column("seeds", "seeds", "n"), Column("final", "at the end", "f3"), Column("difference", "to the baseline", "signed"),
+               Column("low", "low", "signed"), Column("high", "high", "signed"), Column("on_the_way", "mean on the way", "f3"), Column("area_difference", "to the baseline", "signed"),
+               Column("area_low", "low", "signed"), Column("area_high", "high", "signed"))  # fmt: skip
+    out: list[Block] = []
+    if marks:
+        out.append(
+            changes(
+                marks,
+                "differences",
+                f"difference to {made.baseline}, paired by seed",
+                "Differences to the baseline with 95 % intervals; one that holds zero decides nothing.",
+                source,
+            )
+        )
+    out.append(
+        Table(
+            "comparison-table",
+            columns,
+            rows,
+            f"Evaluation after {made.x[-1]:,.0f} {axis_name(made.axis)}, differences paired by seed (95 %).",
+            source,
+        )
+    )
+    best = max(float(r["final"]) for r in rows)  # type: ignore[arg-type]
+    low = min(float(c.pass_rate[0]) for c in made.curves)
+    target = low + 0.8 * (best - low)
+    reach = (
+        Column("pipeline", "pipeline"),
+        Column(made.axis, axis_name(made.axis), "n"),
+        Column("reached", "seeds that reached it", "n"),
+        Column("seeds", "of", "n"),
+    )
+    out.append(
+        Table(
+            "to-target",
+            reach,
+            made.to_target(target),
+            f"Cost to an evaluation of {target:.3f} (four fifths of the way to the best), mean over the seeds that reached it.",
+            source,
+        )
+    )
+    return out
+
+
+def overview(data: Sequence[RunData], seeds: Sequence[int | None]) -> Table:
+    """One row per run."""
+    rows = []
+    for d, seed in zip(data, seeds, strict=True):
+        e, c = d.evaluation, d.curves
+        rows.append({
+            "run": d.run, "pipeline": d.facts.pipeline, "seed": seed, "status": d.facts.status, "steps": d.facts.step, "rollouts": float(np.nansum(c.rollouts)),
+            "tokens": float(np.nansum(c.tokens)), "seconds": float(np.nansum(c.seconds)), "first": float(e.solved[0]) if len(e.step) else None,
+            "last": float(e.solved[-1]) if len(e.step) else None, "zero": float(np.nanmean(c.zero)) if len(c.zero) else None,
+        })  # fmt: skip
+    columns = (Column("run", "run", "code"), Column("pipeline", "pipeline"), Column("seed", "seed", "n"), Column("status", "status"), Column("steps", "steps", "n"),
+               Column("rollouts", "rollouts", "n"), Column("tokens", "tokens", "n"), Column("seconds", "time", "s"), Column("first", "evaluation first", "f3"),
+               Column("last", "last", "f3"), Column("zero", "zero advantage", "%"))  # fmt: skip
+    sources = [asked("runs"), asked("reward_by_step", run=data[0].run), asked("page_evaluation", run=data[0].run)]
+    return Table("runs", columns, rows, "The runs of this report.", sources)
