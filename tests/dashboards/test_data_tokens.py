@@ -157,6 +157,6 @@ def test_rollouts_out_of_the_loss_show_no_advantage(by_hand):
     assert [r["advantage"] for r in made] == [1.0, -1.0, None]
     assert (
         made[2]["note"]
-        == "5 tokens \u00b7 pruned \u00b7 low confidence \u00b7 left its parent after 3 tokens \u00b7 no reward"
+        == "5 tokens \u00b7 pruned \u00b7 low confidence \u00b7 forked at token 3 \u00b7 no reward"
     )
     assert columns(None)["words"] == []

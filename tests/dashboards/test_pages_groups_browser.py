@@ -97,7 +97,7 @@ def test_tokens_are_coloured_hovered_and_siblings_chosen_by_keys(opened, tmp_pat
     page.keyboard.press("ArrowUp")
     page.wait_for_url("**rollout=1%3Ap0%3A1**")
     page.wait_for_function("() => true")
-    says(page, "left its parent after 2 tokens")
+    says(page, "forked at token 2")
     page.locator(".row.on", has_text="5 tokens").wait_for()
 
 

@@ -120,7 +120,7 @@ def sibling(s: Sibling) -> dict[str, Any]:
         shown(s.reason.replace("_", " "), 60),
     ]
     if s.parent and s.fork_at >= 0:
-        words.append(f"left its parent after {s.fork_at:,} tokens")
+        words.append(f"forked at token {s.fork_at:,}")
     if s.reward is None:
         words.append("no reward")
     return {
