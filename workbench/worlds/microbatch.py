@@ -68,7 +68,9 @@ def shares(length: np.ndarray, constant: int) -> dict[str, np.ndarray]:
 
 @dataclass
 class Tally:
-    """Sums over the micro-batches of one step."""
+    """Sums over the micro-batches of one step.
+
+    What is added stays on the device until `settle`: a GPU that is asked for a number stands still until it is known."""
 
     loss: float = 0.0
     gap: float = 0.0
@@ -76,19 +78,35 @@ class Tally:
     tokens: int = 0
     lr_scale: float = 1.0
     stats: dict[str, float] = field(default_factory=dict)
+    _later: list[tuple[str, torch.Tensor]] = field(default_factory=list)
 
-    def add(self, batch: Batch, losses: Sequence[Loss]) -> None:
-        """Take in a micro-batch and the losses on it."""
-        valid = int(batch.mask.sum())
-        self.tokens += valid
+    def add(self, batch: Batch, losses: Sequence[Loss], objective: torch.Tensor) -> None:
+        """Take in a micro-batch, the losses on it and what its rows add to the loss of the step, objective (B,)."""
+        valid = batch.mask.sum()
         log_ratio = ((batch.logp.detach() - batch.behaviour) * batch.mask).float()
-        self.gap += float(log_ratio.abs().sum())
         # k3: an estimate of KL(sampler || trainer) that is never negative
-        self.kl += float((log_ratio.exp() - 1 - log_ratio).sum())
+        k3 = log_ratio.exp() - 1 - log_ratio
+        sums = {"loss": objective.detach().sum(), "tokens": valid, "gap": log_ratio.abs().sum(), "kl": k3.sum()}
+        self._later += sums.items()
         for name, value in (item for loss in losses for item in loss.stats.items()):
-            value = torch.as_tensor(value).detach().float()
-            total = float((value * batch.mask).sum()) if value.ndim else float(value) * valid
-            self.stats[name] = self.stats.get(name, 0.0) + total
+            value = torch.as_tensor(value, device=valid.device).detach().float()
+            total = (value * batch.mask).sum() if value.ndim else value.double() * valid
+            self._later.append((f"stats {name}", total))
+        self.lr_scale = losses[0].lr_scale
+
+    def settle(self) -> None:
+        """Add up what has come in, with one look at the device."""
+        self.lr_scale = float(self.lr_scale)
+        later, self._later = self._later, []
+        for (name, _), value in zip(
+            later, torch.stack([v.double() for _, v in later]).tolist() if later else (), strict=True
+        ):
+            kind, _, stat = name.partition(" ")
+            if stat:
+                self.stats[stat] = self.stats.get(stat, 0.0) + value
+            else:
+                setattr(self, kind, getattr(self, kind) + value)
+        self.tokens = int(self.tokens)
 
     def scalars(self) -> dict[str, float]:
         """Means over tokens, the loss, the mean gap |log trainer - log sampler| and the divergence of the two."""

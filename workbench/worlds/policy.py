@@ -110,10 +110,11 @@ class Policy:
         reference = self._reference(lines, sequences)
         logp, entropy, mask = self.statistics(lines, sequences)
         rows = np.concatenate(sequences)
+        inside = np.arange(mask.shape[1]) < lines.tokens.lengths[rows][:, None]  # mask, without asking the device
 
         def padded(column: Ragged) -> torch.Tensor:
-            out = np.zeros((*mask.shape, *column.values.shape[1:]), np.float32)
-            out[mask.cpu().numpy()] = column.take(rows).values
+            out = np.zeros((*inside.shape, *column.values.shape[1:]), np.float32)
+            out[inside] = column.take(rows).values
             return torch.from_numpy(out).to(logp.device)
 
         value = torch.as_tensor(advantage.value[rows], dtype=torch.float32, device=logp.device)[:, None]
@@ -163,30 +164,31 @@ class Policy:
         norms = per_row.copy()
         tally = Tally()
         self.optimizer.zero_grad(set_to_none=True)
+        means: list[tuple[np.ndarray, torch.Tensor]] = []
         for sequences, idle in distributed.dealt(self.cut(lines, active), even=self._pass is not None):
             batch = self.batch(lines, sequences, advantage)
             rows = np.concatenate(sequences)
             weight = torch.as_tensor(advantage.weight[rows], dtype=torch.float32, device=batch.logp.device)[:, None]
             losses = [loss(batch), *(penalty(batch) for penalty in penalties)]
             objective = batch.logp.new_zeros(len(rows))  # (B,) what each row adds to the loss of the step
+            terms = []
             for part in losses:
                 term = part.term * batch.mask if part.weight is None else part.term * part.weight * batch.mask
                 term = term * weight
                 scale = torch.as_tensor(share[part.reduction][rows], dtype=torch.float32, device=term.device)
                 objective = objective + term.sum(1) * scale
-                if not idle:
-                    per_row[rows] += (term.detach().sum(1) / batch.mask.sum(1)).double().cpu().numpy()
+                terms.append(term.detach().sum(1) / batch.mask.sum(1))
             if idle:  # gathering weights takes all processes: this one passes over a batch that another one counts
                 (objective.sum() * 0.0).backward()
                 continue
-            tally.lr_scale = float(losses[0].lr_scale)
-            tally.loss += float(objective.detach().sum())
-            tally.add(batch, losses)
-            if not math.isfinite(tally.loss) and self._pass is None:
-                break
             if self.row_norms:
                 norms[rows] = [self._norm_of(part) for part in objective]
             objective.sum().backward()
+            tally.add(batch, losses, objective)
+            means += [(rows, term) for term in terms]
+        tally.settle()
+        for rows, mean in means:
+            per_row[rows] += mean.double().cpu().numpy()
         summed = self.parameters if self._pass is None else []  # a sharded backward pass has added up its gradients
         distributed.add_up(summed, tally, [per_row, norms], self.model.device)
         norm, skipped = self._step(tally) if len(active) else (0.0, "")
