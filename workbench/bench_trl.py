@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
-import io
+import os
 import tempfile
 import time
 from collections.abc import Sequence
@@ -75,7 +75,8 @@ def trl_seconds(
         ]
 
     accumulate = groups * n // micro
-    with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()):
+    # a file, not a StringIO: vLLM asks stdout for its descriptor
+    with tempfile.TemporaryDirectory() as folder, open(os.devnull, "w") as void, contextlib.redirect_stdout(void):
         config = GRPOConfig(
             output_dir=folder, per_device_train_batch_size=micro, gradient_accumulation_steps=accumulate,
             num_generations=n, max_completion_length=tokens, max_steps=steps + 1, learning_rate=1e-5, bf16=bf16,
