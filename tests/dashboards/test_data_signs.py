@@ -12,16 +12,8 @@ from workbench.views.data_pair import compared, estimators
 from workbench.views.data_signs import COUNTS, NONE, Rates, Span, against, rate, rates, references
 from workbench.views.data_tokens import Sibling, siblings
 from workbench.views.plots import steps_range
-from workbench.views.signs import (
-    PairPlot,
-    RatesPlot,
-    StripPlot,
-    against_table,
-    bins_table,
-    explain,
-    rollouts_table,
-    strip_head,
-)
+from workbench.views.signs import PairPlot, RatesPlot, StripPlot
+from workbench.views.signs_text import against_table, bins_table, explain, rollouts_table, strip_head
 
 
 def sibling(reward, advantage, baseline=0.5, fate="trained", version=0):

@@ -16,10 +16,8 @@ from workbench.views.data_tokens import siblings
 from workbench.views.pages.base import Asked, Page, card, grid, pane, plot, put
 from workbench.views.picker import GroupPicker, about
 from workbench.views.plots import follow, steps_range
-from workbench.views.signs import (
-    PairPlot,
-    RatesPlot,
-    StripPlot,
+from workbench.views.signs import PairPlot, RatesPlot, StripPlot
+from workbench.views.signs_text import (
     against_table,
     bins_table,
     counted,
