@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 from contract.scripted import rollouts_of
 
 from workbench import bench_trees
-from workbench.bench_trees import CASES, Grown, spent, table, variety
+from workbench.bench_trees import CASES, Grown, curves, spent, table, variety
 from workbench.pipeline import Pipeline
 from workbench.types import Advantage, Plan, Resume, Step
 
@@ -67,3 +68,13 @@ def test_table_compares_with_flat():
     assert lines[2].startswith("| `flat` | 0.450 |  |  | 1.00 | 1.00 |")
     assert "| `tree` | 0.550 | +0.100 (+0.100 to +0.100) |" in lines[3]
     assert "| 1.50 | +50% |" in lines[3]
+
+
+def test_the_page_shows_what_was_measured():
+    text = PAGE.read_text()
+    found = list(PAGE.parent.glob("trees-*.json"))
+    assert found
+    for path in found:
+        data = json.loads(path.read_text())
+        assert f"<!-- table: {path.stem} -->\n{table(data)}\n<!-- end -->" in text
+        assert curves(data) in text

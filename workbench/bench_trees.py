@@ -194,6 +194,7 @@ def bench_trees(case: str | None) -> Iterator[Figure]:
             mine["curves"].append([[round(v, 5) for v in look] for look in curve])
             _save(path, chosen, runs)
             print(f"{name} {label} seed {seed}: {made.score - made.start:+.3f} in {made.seconds:.0f} s", flush=True)
+    write()
     base = np.array(runs["flat"]["rows"])
     for label, run in runs.items():
         for column in ("score", "mean", "distinct", "differ", "mixed", "seconds"):
@@ -239,3 +240,30 @@ def table(data: dict) -> str:
         )  # fmt: skip
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
+
+
+def curves(data: dict) -> str:
+    """Score against tokens and seconds in Markdown: at every look, mean over seeds, with the seconds of steps until then."""
+    looks = np.array(data["runs"]["flat"]["curves"]).mean(0)[1:, 0]
+    lines = [
+        f"| pipeline | {' | '.join(f'{t / 1000:.0f}k tokens' for t in looks)} |",
+        f"|---|{'---|' * len(looks)}",
+    ]
+    for label, run in data["runs"].items():
+        mean = np.array(run["curves"]).mean(0)[1:]
+        lines.append(f"| `{label}` | {' | '.join(f'{score:.3f} ({seconds:.0f} s)' for _, seconds, score in mean)} |")
+    return "\n".join(lines)
+
+
+def write() -> None:
+    """Put the tables of all cases that were run between their marks in the page."""
+    page = RESULTS / "trees.md"
+    text = page.read_text()
+    for path in sorted(RESULTS.glob("trees-*.json")):
+        data = json.loads(path.read_text())
+        for name, shown in (("table", table(data)), ("curves", curves(data))):
+            mark, end = f"<!-- {name}: {path.stem} -->", "<!-- end -->"
+            if mark in text:
+                before, after = text.split(mark)
+                text = f"{before}{mark}\n{shown}\n{end}{after.split(end, 1)[1]}"
+    page.write_text(text)
