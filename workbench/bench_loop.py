@@ -1,7 +1,7 @@
 """How fast the loop generates and learns: the figures of `workbench bench loop`.
 
 Cases on any machine: tiny, smollm2 (seconds a step against TRL's GRPOTrainer, float32, same prompts, rows and lengths).
-Cases on a GPU are in `workbench.worlds.bench_gpu` and `bench_step`. A peer that is not installed is named and left out.
+Cases on a GPU are in `workbench.worlds.bench_gpu` and `bench_step`, on several in `bench_ranks`. A peer that is not installed is named and left out.
 """
 
 from __future__ import annotations
@@ -31,9 +31,11 @@ def bench_loop(case: str | None) -> Iterator[Figure]:
         "smollm2": lambda: _cpu("smollm2"),
     }
     if torch.cuda.is_available():
-        from workbench.worlds import bench_gpu, bench_step
+        from workbench.worlds import bench_gpu, bench_ranks, bench_step
 
         cases = bench_gpu.CASES | bench_step.CASES
+        if torch.cuda.device_count() > 1:
+            cases |= bench_ranks.CASES
     if case is not None and case not in cases:
         raise ValueError(f"no case {case!r} on this machine; there are {', '.join(cases)}")
     for name, figures in cases.items():

@@ -204,7 +204,7 @@ def test_on_the_gpu_a_world_grows_trees_in_slots_and_computes_prompts_once():
     from workbench import models, tasks
 
     torch.backends.cuda.matmul.allow_tf32 = False
-    task = tasks.load("default", size=40)
+    task = tasks.load(["add 2d+2d"], size=40, evaluation=8)
     a, b = (trees(task, *models.load("tiny"), engine) for engine in ("graph", "transformers"))
     same_trees(a, b)
 
