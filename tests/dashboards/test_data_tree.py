@@ -147,6 +147,10 @@ def test_the_cost_card_compares_with_the_flat_equivalent():
     assert "width:100.000%" in text
     more = cost_card(Cost(0, 10, 30, 0, 0, 0, 10))
     assert "30 tokens more than" in more
+    probed = cost_card(Cost(4, 11, 0, 7, 12, 3, 19))
+    assert '<td class="n">34</td>' in probed
+    assert "probes" in probed
+    assert "of tools and feedback" in probed
     assert "No tokens yet" in cost_card(Cost(0, 0, 0, 0, 0, 0, 0))
 
 

@@ -102,3 +102,13 @@ def test_the_pair_is_part_of_the_selection(data):
     assert chosen.pair == ["rloo", "mc_grpo"]
     page._compared((data.run, ("rloo", "mc_grpo"), "ValueError: <b>"))
     assert "&lt;b&gt;" in page.text["pair_note"].object
+
+
+def test_an_address_without_a_run_keeps_what_it_names(data):
+    from workbench.views.page import Dashboard
+
+    page = Dashboard(data.source.url)
+    page.chosen.param.update(page="tree", step=1)
+    page.tick()
+    assert (page.chosen.run, page.chosen.step) == ("grown", 1)
+    assert page.page.picker.step.value == 1

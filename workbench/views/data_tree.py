@@ -62,8 +62,8 @@ class Cost(NamedTuple):
 
     @property
     def generated(self) -> int:
-        """Tokens that were made."""
-        return self.shared + self.own + self.pruned + self.discarded
+        """Tokens that were made, as the store counts them."""
+        return self.shared + self.own + self.pruned + self.discarded + self.probe
 
 
 class Tree(NamedTuple):

@@ -215,7 +215,10 @@ class Dashboard:
             return
         options = {f"{r['run']}  ({r.get('status') or '?'})": r["run"] for r in runs}
         if self.chosen.run != runs[0]["run"] and not self.pinned:
-            self.chosen.look_at(runs[0]["run"])
+            if self.chosen.run:
+                self.chosen.look_at(runs[0]["run"])
+            else:  # the first look: what the address names of the newest run stays
+                self.chosen.run = runs[0]["run"]
         if self.chosen.run not in options.values():
             options = {f"{self.chosen.run}  (not found)": self.chosen.run, **options}
         if options != self.picker.options or self.picker.value != self.chosen.run:

@@ -143,7 +143,7 @@ export function render({model, el}) {
     const right = t.correct[i]
     mark("tspan", {fill: right === 1 ? YES : right === 0 ? NO : GREY, "font-weight": 700}, text, right === 1 ? "✓ " : right === 0 ? "✗ " : "– ")
     mark("tspan", {}, text, t.value[i] === null ? "no reward" : number(t.value[i]))
-    if (!short) mark("tspan", {class: "soft"}, text, t.advantage[i] === null ? ` · ${t.fate[i].slice(0, 18)}` : ` · A ${signed(t.advantage[i])}`)
+    if (!short) mark("tspan", {class: "soft"}, text, t.advantage[i] === null ? ` · ${t.fate[i].split(" · ")[0]}` : ` · A ${signed(t.advantage[i])}`)
   }
 
   function look(i, hold) {

@@ -62,6 +62,7 @@ COST = {
     "own": ("#13a082", "kept, of one rollout"),
     "pruned": ("#b8a02c", "pruned"),
     "discarded": ("#c98f6b", "discarded"),
+    "probe": ("#7fbdea", "probes"),
 }
 """Where generated tokens went: field of `Cost` -> (colour, words)."""
 
@@ -140,11 +141,8 @@ def cost_card(cost: Cost) -> str:
     rows = [(key(COST[k][0], COST[k][1]), n) for k, n in amount.items() if n or k in ("shared", "own")]
     rows.append((f"<b>{html('generated')}</b>", cost.generated))
     rows.append((key("#8b949e", "flat equivalent: every rollout alone"), cost.flat))
-    if cost.probe or cost.context:
-        rows += [
-            (html("probes, beside that"), cost.probe),
-            (html("of tools and feedback, not generated"), cost.context),
-        ]
+    if cost.context:
+        rows.append((html("of tools and feedback, not generated"), cost.context))
     lines = "".join(f'<tr><td>{what}</td><td class="n">{n:,}</td></tr>' for what, n in rows)
     kept = cost.shared + cost.own
     saved = f"Sharing {cost.flat / kept:.2f}×: " if kept else ""
