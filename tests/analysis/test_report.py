@@ -172,6 +172,10 @@ def test_groups_to_draw_may_be_chosen(store: Store) -> None:
     run = runs_of(store)[0]
     made = document(store, [run], groups=[(3, 1)])
     assert [f.name for f in made.figures() if f.name.startswith("tree")] == ["tree-3-1"]
+    # an evaluation of the same step counts its groups from 0 as well
+    (drawn,) = [f for f in document(store, [run], groups=[(6, 1)]).figures() if f.name == "tree-6-1"]
+    assert 'aria-label="tree of 8 rollouts' in drawn.svg
+    assert len(store.ask("tree_of_group", run=run, step=6, group=1)) == 9
     with pytest.raises(ValueError, match="steps 1 to 12, not 99"):
         document(store, [run], groups=[(99, 0)])
     with pytest.raises(ValueError, match="has no group 77"):

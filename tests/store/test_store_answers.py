@@ -174,6 +174,7 @@ def test_an_answer_is_about_its_run_alone(store, alone, name):
         "page_event_counts",
         "page_parts",
         "predictor_calibration",
+        "sign_excess",
     )
 
 

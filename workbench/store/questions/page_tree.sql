@@ -11,4 +11,7 @@ LEFT JOIN rollouts r ON r.run = $run AND r.step = $step AND r.rank = $rank AND r
 LEFT JOIN advantages a ON a.run = $run AND a.step = $step AND a.rank = $rank AND a."row" = t."row" AND a.term = 'final'
 LEFT JOIN fates f ON f.run = $run AND f.step = $step AND f.rank = $rank AND f."row" = t."row"
 WHERE t.run = $run AND t.step = $step AND t.rank = $rank AND t.group_id = $group
+    AND t.tree_id NOT IN (  -- groups of an evaluation are counted for themselves
+        SELECT tree_id FROM trees WHERE run = $run AND step = $step AND rank = $rank AND "row" < 0
+    )
 ORDER BY t.tree_id, t.segment_depth, t.node_id

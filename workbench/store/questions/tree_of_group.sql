@@ -13,5 +13,7 @@ SELECT t.step, t.tree_id, t.node_id, t.parent_id, t.kind, t.segment_depth, t.for
 FROM trees t JOIN here USING (step)
 LEFT JOIN (FROM completions WHERE run = $run AND step = (SELECT step FROM here)) c USING (rank, "row")
 LEFT JOIN (FROM advantages WHERE run = $run AND term = 'final') a USING (rank, step, "row")
-WHERE t.run = $run AND t.rank = $rank AND t.group_id = $group AND ("row" IS NULL OR "row" >= 0)
+WHERE t.run = $run AND t.rank = $rank AND t.group_id = $group AND t.tree_id NOT IN (
+    SELECT tree_id FROM trees WHERE run = $run AND rank = $rank AND step = (SELECT step FROM here) AND "row" < 0
+)
 ORDER BY t.rank, t.tree_id, t.segment_depth, t.node_id
