@@ -64,7 +64,15 @@ def samples(passes: Scores, majority: Scores | None, name: str) -> Figure:
     series = []
     for i, k in enumerate(passes.ks):
         step, rows = passes.curve(k)
-        series.append(Series(f"pass@{k}", HUES[i % len(HUES)], step, np.array([r.mean for r in rows]), style="both"))
+        series.append(
+            Series(
+                f"pass@{k}",
+                HUES[i % len(HUES)],
+                step,
+                np.array([r.mean for r in rows]),
+                style="both" if len(step) < 40 else "line",
+            )
+        )
     if majority is not None:
         step, rows = majority.curve(majority.ks[-1])
         series.append(
@@ -99,7 +107,12 @@ def families(passes: Scores, name: str, most: int = 16) -> Figure:
         known = np.isfinite(low)
         band = (np.where(known, low, mean), np.where(known, high, mean))
         panels.append(
-            Panel([Series("pass@1", theme.LEARNING, step, mean, *band, "both")], title=n[:26], y=(0, 1), percent=True)
+            Panel(
+                [Series("pass@1", theme.LEARNING, step, mean, *band, "both" if len(step) < 20 else "line")],
+                title=n[:26],
+                y=(0, 1),
+                percent=True,
+            )
         )
     return Figure(
         f"families{name}",

@@ -58,7 +58,7 @@ def learned(data: RunData, scores: Scores | None) -> list[Prose]:
     if first == last:
         return [
             Prose(
-                f"The evaluation set was scored once, at step {first}: {share(now.mean)} solved.",
+                f"The evaluation set was scored once, at step {first:,}: {share(now.mean)} solved.",
                 [asked("eval_tries", run=run)],
             )
         ]
@@ -66,8 +66,8 @@ def learned(data: RunData, scores: Scores | None) -> list[Prose]:
     sure = {1: "more than chance", -1: "a loss beyond chance", 0: "within chance"}[gain.sign]
     out = [
         Prose(
-            f"On {plural(gain.n, 'evaluation prompt')} that were never trained on, {share(began.mean)} were solved at step {first} and "
-            f"{share(now.mean)} at step {last}: {points(gain.mean)} ({between(gain.low, gain.high)} at 95 %, paired by "
+            f"On {plural(gain.n, 'evaluation prompt')} that were never trained on, {share(began.mean)} were solved at step {first:,} and "
+            f"{share(now.mean)} at step {last:,}: {points(gain.mean)} ({between(gain.low, gain.high)} at 95 %, paired by "
             f"prompt), {sure}.",
             [asked("eval_tries", run=run)],
         )
