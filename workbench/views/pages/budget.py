@@ -1,0 +1,244 @@
+"""The budget page: where rollouts and tokens went, for which prompts, by whose decision, and what was saved."""
+
+from __future__ import annotations
+
+import numpy as np
+import panel as pn
+import panel_material_ui as pmui
+
+from workbench.views import cards, cards_budget
+from workbench.views.asking import Asked
+from workbench.views.data import RunData, Source
+from workbench.views.data_budget import OTHER, BudgetOf, asks, budget, decisions
+from workbench.views.listing import Head, Line, Listing, cell, number
+from workbench.views.pages.base import Page, card, grid, pane, plot, put
+from workbench.views.plots import StackPlot, follow, steps_range
+from workbench.views.plots_budget import KINDS, PARTS, AskedPlot, SavingsPlot
+from workbench.views.state import Selection
+from workbench.views.tables import Stack
+from workbench.views.text import count, percent
+
+LOGS = ("asks", "tests inside rollouts")
+SORTS = ("most spent", "most wasted", "largest share wasted", "least spent")
+LEAST = 8
+"""Rollouts from which a prompt's share of waste is looked at."""
+
+PROMPTS = (Head("prompt", "text"), Head("rollouts", "n"), Head("tokens", "n"), Head("wasted", "n", "zero advantage, dropped, pruned, discarded or failed"), Head("where it went", "bar"))  # fmt: skip
+STRATA = (
+    Head("stratum"),
+    Head("rollouts", "n"),
+    Head("tokens", "n"),
+    Head("wasted", "n"),
+    Head("where it went", "bar"),
+)
+ASKS = (Head("step", "n"), Head("prompt", "text"), Head("purpose", "line"), Head("asked", "n"), Head("solved", "n"), Head("tokens", "n"), Head("asked because", "", "the numbers the decision was made from"))  # fmt: skip
+TESTS = (Head("step", "n"), Head("kind", "line"), Head("outcome", "line"), Head("at", "", "node or rollout, and its token"), Head("from these numbers"), Head("stands for", "n", "tests that this row stands for"))  # fmt: skip
+
+
+class BudgetPage(Page):
+    """Ledger by fate and purpose, by prompt and stratum; asked against spent; logs of decisions; savings."""
+
+    name, title = "budget", "Budget"
+
+    def __init__(self, source: Source, chosen: Selection) -> None:
+        super().__init__(source, chosen)
+        self._data: RunData | None = None
+        self._build()
+
+    def _build(self) -> None:
+        c, chosen = {"size": "small", "margin": (6, 12, 4, 0)}, self.chosen
+        self.steps = steps_range()
+        self.stack = StackPlot(self.steps, KINDS, "rollouts per step", "rollouts", 270)
+        self.made, self.saved = AskedPlot(self.steps), SavingsPlot(self.steps)
+        names = ("figures", "stack", "ledger", "asked", "savings", "strata", "prompts", "log")
+        self.text = {name: pane() for name in names}
+        self.unit = pmui.RadioButtonGroup.from_param(chosen.param.unit, label="", description=None, **c)
+        self.sort = pmui.Select(label="Order", options=list(SORTS), value=SORTS[0], width=190, size="small", margin=(6, 12, 0, 0))  # fmt: skip
+        self.log = pmui.RadioButtonGroup(options=list(LOGS), value=LOGS[0], **c)
+        self.which = pmui.Checkbox(label="only the step looked at", value=False, size="small", margin=(2, 12, 0, 0))
+        self.done = pmui.Checkbox(label="only what changed something", value=False, size="small", margin=(2, 12, 0, 0))
+        self.strata = Listing(STRATA, size=8, turned=lambda _: self._draw_strata())
+        self.prompts = Listing(PROMPTS, self._picked, lambda _: self._draw_prompts(), size=8)
+        self.asks = Listing(ASKS, self._picked_ask, lambda _: self._draw_log(), size=12)
+        self.tests = Listing(TESTS, turned=lambda _: self._draw_log(), size=12, visible=False)
+        self.sort.param.watch(lambda _: self._again(self.prompts, self._draw_prompts), "value")
+        for widget in (self.log, self.which, self.done):
+            widget.param.watch(lambda _: self._again(self._listed, self._draw_log), "value")
+        self.body = grid(
+            card(12, self.text["figures"]),
+            card(8, self.text["stack"], self.unit, plot(self.stack.figure)),
+            card(4, self.text["ledger"]),
+            card(8, self.text["asked"], plot(self.made.figure)),
+            card(4, self.text["savings"], plot(self.saved.figure)),
+            card(5, self.text["strata"], self.strata),
+            card(7, self.text["prompts"], self.sort, self.prompts),
+            card(12, self.text["log"], pn.FlexBox(self.log, self.which, self.done, margin=0), self.asks, self.tests),
+        )
+
+    # what the reader does
+
+    def _picked(self, prompt: str) -> None:
+        self.chosen.prompt = prompt
+
+    def _picked_ask(self, key: str) -> None:
+        step, prompt = key.split("|", 1)
+        self.chosen.param.update(step=int(step), prompt=prompt)
+
+    @staticmethod
+    def _again(listing: Listing, draw) -> None:
+        listing.first = 0
+        draw()
+
+    @property
+    def _listed(self) -> Listing:
+        return self.asks if self.log.value == LOGS[0] else self.tests
+
+    # what the shell hands over
+
+    def update(self, data: RunData, force: bool = False) -> None:
+        """Every view takes what is new; what did not change is not sent."""
+        self._data = data
+        b = budget(data)
+        follow(self.steps, data.step)
+        put(self.text["figures"], cards_budget.figures(b, data.curves))
+        self._draw_stack(b)
+        put(self.text["ledger"], cards.head("Ledger") + cards_budget.ledger(b.ledger, b.used_again))
+        put(self.text["asked"], cards_budget.asked_head())
+        self.made.update(b.asked)
+        note = "<span>tokens, evaluation left out</span>"
+        put(self.text["savings"], cards.head("Saved by sharing and cutting", note) + cards_budget.savings(b.savings))
+        self.saved.update(b.savings)
+        self._draw_strata()
+        self._draw_prompts()
+        self._draw_log()
+
+    def _draw_stack(self, b: BudgetOf) -> None:
+        unit = self.chosen.unit
+        self.stack.figure.yaxis.axis_label = f"{unit} per step"
+        stack = b.stacks[unit]
+        self.stack.update(stack)
+        put(self.text["stack"], cards.head("Where the budget went", *cards.legend(_known(stack), KINDS)))
+
+    def _draw_strata(self) -> None:
+        if self._data is None:
+            return
+        cost, unit = budget(self._data).cost, self.chosen.unit
+        names, code = np.unique(self._data.prompts.stratum.astype(str), return_inverse=True)
+        by = cost.by(code, len(names))
+        order = np.argsort(-by.total(unit), kind="stable")
+        first = self.strata.page_of(len(names))
+        rows = [_costs("", cell(names[i] or "(no name)"), by, unit, i, by.total(unit).max(initial=1)) for i in order[first : first + self.strata.size]]  # fmt: skip
+        self.strata.show(rows if by.total(unit).any() else [], len(names) if by.total(unit).any() else 0)
+        put(self.text["strata"], cards.head("By stratum", *(cards.key(PARTS[p], p) for p in PARTS if p != OTHER or cost.rollouts[OTHER].any())))  # fmt: skip
+
+    def _draw_prompts(self) -> None:
+        if self._data is None:
+            return
+        cost, unit, prompts = budget(self._data).cost, self.chosen.unit, self._data.prompts
+        total, wasted = cost.total(unit), cost.wasted(unit)
+        rows = ordered(self.sort.value, total, wasted, cost.total("rollouts"))
+        first = self.prompts.page_of(len(rows))
+        most = total.max(initial=1)
+        lines = [
+            _costs(str(prompts.id[i]), cell(prompts.text[i], note=str(prompts.stratum[i])), cost, unit, i, most)
+            for i in rows[first : first + self.prompts.size]
+        ]
+        self.prompts.empty = ("No prompt was asked yet", "Prompts stand here with what they cost once a step was made.")
+        self.prompts.show(lines, len(rows), chosen=self.chosen.prompt)
+        note = f"<span>bars are {unit}, the longest {count(float(most))}; a row chooses the prompt</span>"
+        put(self.text["prompts"], cards.head("By prompt", note))
+
+    def _draw_log(self) -> None:
+        data = self._data
+        if data is None:
+            return
+        of_asks = self.log.value == LOGS[0]
+        step = (self.chosen.step or data.step) if self.which.value else None
+        for listing, on in ((self.asks, of_asks), (self.tests, not of_asks)):
+            if listing.visible != on:
+                listing.visible = on
+        if self.done.visible == of_asks:
+            self.done.visible = not of_asks
+        listing, where = self._listed, f" of step {step:,}" if step else ""
+        if of_asks:
+            found, total = asks(data, listing.first, listing.size, step)
+            if not found and listing.page_of(total) != listing.first:
+                found, total = asks(data, listing.first, listing.size, step)
+            listing.empty = (
+                f"No ask{where} yet",
+                "Each ask of a step's plan becomes a row: how many rollouts, and why.",
+            )
+            chosen = f"{self.chosen.step}|{self.chosen.prompt}"
+            listing.show([_ask(r) for r in found], total, chosen=chosen)
+            note = "how many rollouts of which prompt, and the scores behind it; a row sets step and prompt"
+        else:
+            made, total = decisions(data, listing.first, listing.size, step, self.done.value)
+            listing.empty = (f"No test inside a rollout{where}", "Methods that fork, prune or branch rollouts, such as treerl, latr or duet, leave a row for each test.")  # fmt: skip
+            listing.show([_test(r) for r in made], total)
+            note = (
+                " · ".join(f"{cards.html(k, 20)} {cards.html(what, 40)}: {n:,.0f}" for (k, what), n in _most(budget(data).tests))
+                or "forks, cuts and branches"
+            )
+        put(self.text["log"], cards.head("Decisions", f"<span>newest step first; {note}</span>"))
+
+    @property
+    def asked(self) -> list[Asked]:
+        """The questions behind the cards."""
+        run = {"run": self.chosen.run}
+        step = (self.chosen.step or (self._data.step if self._data else 0)) if self.which.value else None
+        page = {**run, "step": step, "first": self._listed.first, "limit": self._listed.size}
+        log = (
+            ("page_asks", page) if self.log.value == LOGS[0] else ("page_decisions", {**page, "done": self.done.value})
+        )
+        return [
+            Asked("Ledger, where the budget went", "page_spent", run),
+            Asked("Ledger: does every step add up", "ledger_by_step", run),
+            Asked("Ledger: evaluation", "page_evaluation", run),
+            Asked("Asked and spent", "page_asked", run),
+            Asked("Saved by sharing and cutting", "savings_by_step", run),
+            Asked("By prompt and stratum", "page_prompt_costs", run),
+            Asked("Decisions", *log),
+            Asked("Decisions by kind", "decisions_by_kind", run),
+        ]
+
+
+def ordered(kind: str, total: np.ndarray, wasted: np.ndarray, rollouts: np.ndarray) -> np.ndarray:
+    """Rows of the prompts that cost anything, in one of SORTS; ties keep the order of the pool."""
+    on = np.flatnonzero(total > 0)
+    if kind == "largest share wasted":
+        on = on[rollouts[on] >= LEAST]
+        return on[np.lexsort((-wasted[on], -wasted[on] / total[on]))]
+    if kind == "least spent":
+        return on[np.argsort(total[on], kind="stable")]
+    return on[np.argsort(-(wasted if kind == "most wasted" else total)[on], kind="stable")]
+
+
+def _known(stack: Stack) -> Stack:
+    return Stack(stack.step, {k: v for k, v in stack.amount.items() if k in KINDS}, stack.width)
+
+
+def _most(tests: dict[tuple[str, str], float], n: int = 4) -> list[tuple[tuple[str, str], float]]:
+    return sorted(tests.items(), key=lambda item: -item[1])[:n]
+
+
+def _costs(key: str, name: dict, cost, unit: str, i: int, most: float) -> Line:
+    parts = getattr(cost, unit)
+    bars = [(float(v[i]) / most, PARTS[p], f"{p}: {int(v[i]):,} {unit}") for p, v in parts.items() if v[i]]
+    whole = cost.total("tokens")[i]
+    lost = cost.wasted("tokens")[i] / whole if whole else float("nan")
+    return Line(key, (name, f"{int(cost.total('rollouts')[i]):,}", f"{int(whole):,}", percent(lost), cell(bars=bars)))
+
+
+def _ask(r) -> Line:
+    solved = "–" if r.solved != r.solved or not r.tried else f"{r.solved:g} of {r.tried:,}"
+    purpose = cell(r.purpose, note=" · ".join(x for x in (f"round {r.round + 1}" if r.round else "", r.start) if x))
+    why = cell(chips=r.why) if r.why else "no scores recorded"
+    return Line(
+        f"{r.step}|{r.prompt}",
+        (f"{r.step:,}", cell(r.text or r.prompt, note=r.stratum), purpose, f"{r.n:,}", solved, f"{r.tokens:,}", why),
+    )
+
+
+def _test(r) -> Line:
+    at = cell(r.node, note=f"token {r.at_token:,}" + (f" · {r.prompt}" if r.prompt else ""))
+    return Line("", (f"{r.step:,}", r.kind, r.outcome, at, cell(chips=r.inputs) if r.inputs else "–", number(r.weight)))
