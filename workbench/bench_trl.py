@@ -8,6 +8,7 @@ import os
 import tempfile
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -76,7 +77,7 @@ def trl_seconds(
 
     accumulate = groups * n // micro
     # a file, not a StringIO: vLLM asks stdout for its descriptor
-    with tempfile.TemporaryDirectory() as folder, open(os.devnull, "w") as void, contextlib.redirect_stdout(void):
+    with tempfile.TemporaryDirectory() as folder, Path(os.devnull).open("w") as void, contextlib.redirect_stdout(void):
         config = GRPOConfig(
             output_dir=folder, per_device_train_batch_size=micro, gradient_accumulation_steps=accumulate,
             num_generations=n, max_completion_length=tokens, max_steps=steps + 1, learning_rate=1e-5, bf16=bf16,
