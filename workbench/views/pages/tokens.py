@@ -16,6 +16,8 @@ from workbench.views.tokens import TokenView, columns, covered, ended
 
 NOTHING = "No step yet. The first rollouts appear as soon as a step is recorded."
 
+KEYS = "Keys: up and down in the list; left and right, n and p (next and previous group) in the text."
+
 
 class Tokens(Page):
     """One rollout as coloured text; a click on a sibling, a tree or a list of completions leads here."""
@@ -67,7 +69,7 @@ class Tokens(Page):
         self._row = row
         put(self.head, about(place, "Tokens of a rollout"))
         put(self.facts, facts(row))
-        put(self.note, f'<div class="quiet" style="margin-top:8px">{html(covered(kept), 2000)}</div>')
+        put(self.note, f'<div class="quiet" style="margin-top:8px">{html(covered(kept), 2000)} {KEYS}</div>')
         if not self._held:
             self.view.show(columns(spoken(data, g, row), kept, largest(beside)), beside)
 
