@@ -1,4 +1,4 @@
-"""The command line: workbench demo | run | dashboard | store | replay | compare | sweep | report | diagnose | doctor | methods | make-tiny | make-sample | bench."""
+"""The command line: workbench demo | run | dashboard | store | replay | compare | sweep | report | diagnose | doctor | methods | make-tiny | make-sample | docs | bench."""
 
 from __future__ import annotations
 
@@ -116,6 +116,10 @@ def build_parser() -> argparse.ArgumentParser:
     sample.add_argument("folder", type=Path)
     sample.set_defaults(command=_make_sample)
 
+    docs = commands.add_parser("docs", help="the reference as static HTML: methods, store, commands, glossary, results")
+    docs.add_argument("-o", "--out", type=Path, default=Path("site"), help="a folder (default: ./%(default)s)")
+    docs.set_defaults(command=_docs)
+
     bench = commands.add_parser("bench", help="measure speed and learning; figures are appended as JSON lines")
     bench.add_argument(
         "name", help="demo, import, start, store, lake, peers, engine, loop, methods, replay, study, trees or all"
@@ -227,6 +231,13 @@ def _make_sample(args: argparse.Namespace) -> int:
     from workbench.make_sample import make
 
     print(f"made {make(args.folder, tell=print)}; `workbench dashboard {args.folder}` shows it")
+    return 0
+
+
+def _docs(args: argparse.Namespace) -> int:
+    from workbench.reference import build
+
+    print(f"{len(build(args.out))} pages; open {args.out / 'index.html'}")
     return 0
 
 
