@@ -165,3 +165,12 @@ def test_columns_of_nothing_and_of_hostile_names(by_hand):
     assert made["text"] == ["\u241b[31m"]
     assert made["value"] == [None]
     assert made["prompt"] == "\u00b7x"
+
+
+def test_rollouts_of_an_evaluation_are_no_branches(recording):
+    rec = recording().go(6)
+    data = read(recording.store, rec.run)
+    for g in groups_of(data, 6):
+        grown = tree(data, g)
+        assert grown.n_leaves == g.rollouts == 8
+        assert {b.opens.split(":")[0] for b in grown.branches} == {"6"}
