@@ -27,11 +27,11 @@ def figures(b: BudgetOf, curves: Curves) -> str:
     asked, spent = lately(a.asked), lately(a.spent)
     stats = [
         stat("Tokens generated", count(tokens), f"{count(rollouts)} rollouts, evaluation left out"),
-        stat("Taught something", share(useful, tokens), f"{count(useful)} tokens trained on with an advantage"),
+        stat("With signal", share(useful, tokens), f"{count(useful)} tokens trained on with an advantage"),
         stat("Asked, spent", f"{asked:,.0f}, {spent:,.0f}" if len(a.step) else "–", "rollouts a step, last 20 steps"),
         stat("Saved", share(saved, flat) if flat else "–", f"{count(saved)} tokens against rollouts one by one"),
         stat("Evaluation", count(evaluated), "tokens besides, never trained on"),
-        stat("Cost of a lesson", f"{tokens / max(a.useful.sum(), 1):,.0f}" if len(a.step) else "–", "tokens generated for each rollout with signal"),
+        stat("Cost of signal", f"{tokens / max(a.useful.sum(), 1):,.0f}" if len(a.step) else "–", "tokens generated for each rollout with signal"),
         stat("Speed", f"{tokens / seconds:,.0f}" if seconds else "–", "tokens a second over whole steps"),
     ]  # fmt: skip
     return f'<div class="stats">{"".join(stats)}</div>'

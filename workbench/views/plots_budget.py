@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from bokeh.models import ColumnDataSource, HoverTool, NumeralTickFormatter, Range1d
+from bokeh.models import ColumnDataSource, CustomJSTickFormatter, HoverTool, NumeralTickFormatter, Range1d
 
 from workbench.views import theme
 from workbench.views.data_budget import OTHER, Asked, Savings
@@ -16,6 +16,14 @@ PARTS = {"with signal": theme.PASS, "zero advantage": theme.ZERO, "lost": "#d982
 """Colours of the parts of a prompt's or stratum's cost."""
 
 LINES = {"asked": theme.CHOSEN, "spent": theme.LEARNING, "useful": theme.PASS}
+
+SHORT = """
+for (const [size, unit] of [[1e9, "G"], [1e6, "M"], [1e3, "k"]]) {
+  if (Math.abs(tick) >= size) { return Number((tick / size).toPrecision(4)) + unit }
+}
+return String(tick)
+"""
+"""Tick labels as `text.count` writes them."""
 
 MOST = 400
 """Points of a line at most; a longer run is drawn as means over neighbouring steps."""
@@ -62,7 +70,7 @@ class SavingsPlot:
 
     def __init__(self, steps: Range1d, height: int = 190) -> None:
         self.source = ColumnDataSource({k: [] for k in ("step", "generated", "flat", "saved")})
-        p = canvas(height, steps, "tokens so far", fmt=NumeralTickFormatter(format="0.[0]a"))
+        p = canvas(height, steps, "tokens so far", fmt=CustomJSTickFormatter(code=SHORT))
         p.y_range.start = 0  # type: ignore[union-attr]
         p.varea("step", "generated", "flat", source=self.source, color=theme.PASS, alpha=0.2)
         p.line("step", "flat", source=self.source, color=theme.ASKED, line_width=2, line_dash=[5, 4])

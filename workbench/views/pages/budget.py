@@ -54,7 +54,7 @@ class BudgetPage(Page):
         self.text = {name: pane() for name in names}
         self.unit = pmui.RadioButtonGroup.from_param(chosen.param.unit, label="", description=None, **c)
         self.sort = pmui.Select(label="Order", options=list(SORTS), value=SORTS[0], width=190, size="small", margin=(6, 12, 0, 0))  # fmt: skip
-        self.log = pmui.RadioButtonGroup(options=list(LOGS), value=LOGS[0], **c)
+        self.log = pmui.RadioButtonGroup(options=list(LOGS), value=LOGS[0], width=240, **c)
         self.which = pmui.Checkbox(label="only the step looked at", value=False, size="small", margin=(2, 12, 0, 0))
         self.done = pmui.Checkbox(label="only what changed something", value=False, size="small", margin=(2, 12, 0, 0))
         self.strata = Listing(STRATA, size=8, turned=lambda _: self._draw_strata())
@@ -176,7 +176,10 @@ class BudgetPage(Page):
             listing.empty = (f"No test inside a rollout{where}", "Methods that fork, prune or branch rollouts, such as treerl, latr or duet, leave a row for each test.")  # fmt: skip
             listing.show([_test(r) for r in made], total)
             note = (
-                " · ".join(f"{cards.html(k, 20)} {cards.html(what, 40)}: {n:,.0f}" for (k, what), n in _most(budget(data).tests))
+                " · ".join(
+                    f"{cards.html(k, 20)} {cards.html(what, 40)}: {n:,.0f}"
+                    for (k, what), n in _most(budget(data).tests)
+                )
                 or "forks, cuts and branches"
             )
         put(self.text["log"], cards.head("Decisions", f"<span>newest step first; {note}</span>"))
