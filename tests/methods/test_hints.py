@@ -50,7 +50,7 @@ def test_hinted_rollouts_are_no_evidence_and_prompts_without_hints_are_left_alon
     for _, step in steps_of(method, steps=14):
         r = step.rollouts
         rows, _, tried = step.evidence(24)
-        plain = (r.context == "") & np.isfinite(r.correct)
+        plain = (r.context == "") & np.isfinite(r.correct) & (r.ask >= 0)
         assert tried.sum() == plain.sum()
         assert set(rows) == set(r.prompt[plain])
         assert not (r.prompt[r.context != ""] % 4 == 3).any()
@@ -75,7 +75,8 @@ def test_adhint_asks_half_of_the_group_behind_a_hint_where_the_plain_half_failed
 
 def test_nudgerl_spends_exactly_what_was_allocated() -> None:
     for _, step in steps_of(Nudgerl()):
-        counts = np.bincount(step.rollouts.prompt, minlength=24)
+        asked = step.rollouts.ask >= 0  # the others are copies
+        counts = np.bincount(step.rollouts.prompt[asked], minlength=24)
         assert counts[step.prompts].tolist() == [8] * 6
 
 
@@ -160,3 +161,23 @@ def test_hints_fold_from_recorded_steps() -> None:
             assert np.array_equal(np.asarray(a, dtype=object), np.asarray(b, dtype=object)) or np.array_equal(
                 np.asarray(a, float), np.asarray(b, float), equal_nan=True
             )
+
+
+def test_nudgerl_trains_copies_under_the_plain_prompt_with_the_advantages_of_their_originals() -> None:
+    copied = 0
+    for _, step in steps_of(Nudgerl(distill=0.5), steps=6):
+        r, a = step.rollouts, step.advantage
+        copies = np.flatnonzero(r.ask < 0)
+        row = {i: k for k, i in enumerate(r.id)}
+        tokens = int(r.length[a.keep & (r.ask >= 0)].sum())
+        for k in copies:
+            own = row[r.id[k].removesuffix("~plain")]
+            assert (r.context[k], r.purpose[k]) == ("", "train")
+            assert a.value[k] == a.value[own]
+            assert a.weight[k] == pytest.approx(0.5 * tokens / (len(copies) * r.length[own]))
+            assert r.tokens.row(int(k)).tolist() == r.tokens.row(own).tolist()
+        assert len(copies) == (np.isin(r.prompt, np.unique(r.prompt[r.context != ""])) & np.isfinite(r.reward)
+                               & (r.ask >= 0)).sum()  # fmt: skip
+        copied += len(copies)
+    assert copied > 0
+    assert not any((s.rollouts.ask < 0).any() for _, s in steps_of(Nudgerl(distill=0.0)))

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 
 from workbench.numerics.hints import strategies, with_asks
 from workbench.stages import Card, Method
-from workbench.types import Advantage, Draft, Plan, Pool, Step, Text
+from workbench.types import Advantage, Draft, Plan, Pool, Rollouts, Step, Text
 
 CARD = Card(
     slug="nudgerl",
@@ -23,14 +23,17 @@ CARD = Card(
     deviations=(
         "settings are those of the paper's runs; the released constructor has lam 0.1, p_drop 0.25",
         "an allocator's n is spread over the hints as evenly as it divides; the paper's group is always M K",
-        "the distillation to the plain prompt is complete as a function; the loop has no second pass under the plain "
-        "prompt, so it does not act there",
+        "the distillation trains copies of the rollouts under the plain prompt, in the objective of the pipeline: its ratio is "
+        "1 in the one update of a step, so the gradient is that of distill_loss",
     ),
     watch="reward per strategy, variance within and between strategies, hinted minus plain success",
 )
 
 DROPOUT = "dropout"
 """Context id of rollouts that lost their hint, as in the released trainer."""
+
+COPY = "~plain"
+"""End of the id of a copy that is trained under the plain prompt."""
 
 
 class Nudged(NamedTuple):
@@ -133,8 +136,10 @@ class Strategies(NamedTuple):
 class Nudgerl(Method):
     """Spread a prompt's rollouts over `hints` of its strategies; each loses its hint with chance p_drop.
 
-    Needs the pool's extra column "strategies": a list of short texts per prompt; prompts without any are left alone.
-    sampler: sequential takes the first ones, random draws them.
+    Needs the pool's extra column "strategies": a list of short texts per prompt, or one text with a strategy in each line (which
+    a store can keep); prompts without any are left alone.
+    sampler: sequential takes the first ones, random draws them. distill: weight of the copies under the plain prompt, 0 for
+    none; they are recorded as rows that nobody asked for.
     """
 
     hints: int = 2
@@ -142,6 +147,7 @@ class Nudgerl(Method):
     lam: float = 1.1
     eps: float = 1e-5
     sampler: Literal["sequential", "random"] = "sequential"
+    distill: float = 0.1
 
     card = CARD
     needs: ClassVar[frozenset[str]] = frozenset({"strategies"})
@@ -187,14 +193,48 @@ class Nudgerl(Method):
             n[row] -= sum(kept.values())
         return with_asks(replace(plan, n=n), prompts, counts, starts, contexts)
 
+    def replay(self, state: Strategies, rollouts: Rollouts, draft: Draft, rng: np.random.Generator) -> Rollouts:
+        """Copies of the rollouts of hinted prompts, under the plain prompt."""
+        hinted = _hinted(rollouts)
+        mine = np.isin(rollouts.prompt, np.unique(rollouts.prompt[hinted])) & (hinted | (rollouts.context == ""))
+        rows = np.flatnonzero(mine & (rollouts.purpose == "train") & (rollouts.ask >= 0) & np.isfinite(rollouts.reward))
+        if not self.distill or not len(rows):
+            return rollouts
+        copies = rollouts.take(rows)
+        blank = np.full(len(rows), "", dtype=object)
+        return Rollouts.concat(
+            [
+                rollouts,
+                copies.with_(
+                    id=np.array([f"{i}{COPY}" for i in copies.id], dtype=object),
+                    ask=np.full(len(rows), -1),
+                    group=copies.group + int(rollouts.group.max()) + 1,
+                    context=blank,
+                    parent=blank,
+                    fork_at=np.full(len(rows), -1),
+                ),
+            ]
+        )
+
     def estimate(self, state: Strategies, advantage: Advantage, draft: Draft, rng: np.random.Generator) -> Advantage:
         """Advantages of all rollouts of a prompt together, its strategies credited by lam."""
         rollouts = draft.rollouts
-        hinted = np.array([c.startswith("strategy:") for c in rollouts.context], bool)
+        hinted, copy = _hinted(rollouts), np.array([i.endswith(COPY) for i in rollouts.id], bool)
         value, baseline = advantage.value.copy(), advantage.baseline.copy()
         for p in np.unique(rollouts.prompt[hinted & advantage.keep]):
-            mine = np.flatnonzero(advantage.keep & (rollouts.prompt == p) & (hinted | (rollouts.context == "")))
+            plain = (rollouts.context == "") & ~copy
+            mine = np.flatnonzero(advantage.keep & (rollouts.prompt == p) & (hinted | plain))
             names = [c if h else DROPOUT for c, h in zip(rollouts.context[mine], hinted[mine], strict=True)]
             value[mine] = nudge_advantages(rollouts.reward[mine], names, self.lam, self.eps).advantages
             baseline[mine] = rollouts.reward[mine].mean()
-        return replace(advantage, value=value, baseline=baseline, tokens=None)
+        weight = advantage.weight.copy()
+        if copy.any():  # a mean over rollouts of means over tokens, beside a mean over tokens
+            row = {i: k for k, i in enumerate(rollouts.id)}
+            value[copy] = value[[row[i.removesuffix(COPY)] for i in rollouts.id[copy]]]
+            tokens = rollouts.length[advantage.keep & ~copy].sum()
+            weight[copy] *= self.distill * tokens / (copy.sum() * np.maximum(rollouts.length[copy], 1))
+        return replace(advantage, value=value, baseline=baseline, weight=weight, tokens=None)
+
+
+def _hinted(rollouts: Rollouts) -> np.ndarray:
+    return np.array([c.startswith("strategy:") for c in rollouts.context], bool)

@@ -26,11 +26,12 @@ def references(pool: Pool) -> np.ndarray:
 
 
 def strategies(pool: Pool) -> list[tuple[str, ...]]:
-    """The strategy texts of each prompt, none where the pool has no column `strategies`."""
+    """The strategy texts of each prompt, none where the pool has no column `strategies`; a text is read line by line."""
     column = pool.extra.get("strategies")
     if column is None:
         return [()] * len(pool)
-    return [() if row is None else tuple(map(str, row)) for row in column]
+    rows = [row.splitlines() if isinstance(row, str) else row for row in column]
+    return [() if row is None else tuple(map(str, row)) for row in rows]
 
 
 def hold_back(plan: Plan, rows: np.ndarray, n_later: np.ndarray) -> Plan:
