@@ -20,6 +20,8 @@ from .conftest import toy_model, toy_tokenizer
 
 PREFIXES = [[5, 6, 7], [3, 4, 5, 6, 7, 8, 9, 10], [12, 13]]
 OWNER = np.array([0, 0, 1, 1, 1, 2])
+TOLERANCE = {torch.float32: 1e-3, torch.bfloat16: 0.25}
+"""Nats between a decoded and a prefilled path: a bfloat16 has 8 bits."""
 
 
 class Twins:
@@ -210,11 +212,13 @@ def test_on_the_gpu_a_world_grows_trees_in_slots_and_computes_prompts_once():
 
 
 @pytest.mark.gpu
-def test_on_the_gpu_a_fork_has_the_log_probabilities_it_would_have_had_alone():
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_on_the_gpu_a_fork_has_the_log_probabilities_it_would_have_had_alone(dtype):
     from workbench import models
 
+    torch.backends.cuda.matmul.allow_tf32 = False
     model = models.load("tiny")[0].cuda()
-    engine = GraphEngine(model)  # bfloat16
+    engine = GraphEngine(model, dtype)
     keys = streams(0, ["root"])
     session = engine.open([[5, 6, 7, 8]], np.zeros(1, np.int64), keys)
     first = session.advance(np.array([20]))
@@ -226,5 +230,5 @@ def test_on_the_gpu_a_fork_has_the_log_probabilities_it_would_have_had_alone():
     for i in range(3):
         mine, other = rest.tokens.row(i), alone.tokens.row(i)
         same = int(np.argmin(np.append(mine == other, False)))  # a draw near a border may fall either way in bfloat16
-        assert same > 3
-        assert rest.logp.row(i)[:same] == pytest.approx(alone.logp.row(i)[:same], abs=0.15)
+        assert same == len(mine) if dtype == torch.float32 else same > 0
+        assert rest.logp.row(i)[:same] == pytest.approx(alone.logp.row(i)[:same], abs=TOLERANCE[dtype])
