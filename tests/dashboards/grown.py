@@ -116,9 +116,13 @@ def record(
     pieces=WORDS,
     change=None,
     made=None,
+    decisions=None,
     **options,
 ) -> str:
-    """Record such steps into a store; returns the run. made: (number, pool) -> rollouts, else `forest`; change: rollouts -> rollouts, before they are recorded."""
+    """Record such steps into a store; returns the run.
+
+    made: (number, pool) -> rollouts, else `forest`; change: rollouts -> rollouts, before they are recorded; decisions:
+    number -> columns of tests, as the writer takes them."""
     prompts = pool(text=text)
     known = {"piece": np.array(pieces, object), "special": np.array([15], np.int64)} if pieces else None
     world = {"model": "scripted"}
@@ -128,7 +132,7 @@ def record(
         for number in range(1, steps + 1):
             rollouts = made(number, prompts) if made else forest(leaves, flat, number, number, prompts)
             step = step_of(change(rollouts) if change else rollouts, number)
-            writer.append(step, nodes=nodes_of(step.rollouts))
+            writer.append(step, nodes=nodes_of(step.rollouts), decisions=decisions and decisions(number))
     return "grown"
 
 

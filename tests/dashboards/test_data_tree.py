@@ -174,3 +174,25 @@ def test_rollouts_of_an_evaluation_are_no_branches(recording):
         grown = tree(data, g)
         assert grown.n_leaves == g.rollouts == 8
         assert {b.opens.split(":")[0] for b in grown.branches} == {"6"}
+
+
+def test_tests_stand_at_the_segment_whose_token_they_looked_at(tmp_path):
+    tests = {
+        "node_id": ["1:p0:0", "1:p0:0", "1:p0:1", "1:p0:2", "1:p0:2", "1:p1:0"],
+        "at_token": [1, 2, 3, 4, 5, 2],
+        "kind": ["branch", "branch", "branch", "prune", "prune", "prune"],
+        "outcome": ["no", "fork:1", "fork:1", "no", "low_confidence", "no"],
+        "inputs": [{}, {"forks": 1.0}, {"forks": 1.0}, {"propensity": 1.0}, {"propensity": 0.625}, {}],
+    }
+    record(tmp_path, made=hand, decisions=lambda step: tests)
+    data = read(tmp_path)
+    forked, flat = (tree(data, g) for g in groups_of(data, 1))
+    assert [b.tests for b in forked.branches] == [
+        "",
+        "branch tested 2\u00d7: fork:1 at token 2 (forks 1)",
+        "",
+        "branch tested 1\u00d7: fork:1 at token 3 (forks 1)",
+        "",
+        "prune tested 2\u00d7: low_confidence at token 5 (propensity 0.625)",
+    ]
+    assert flat.branches[1].tests == "prune tested 1\u00d7: nothing done"

@@ -11,10 +11,14 @@ from workbench.views.state import Selection
 PAGES = (TreePage, Tokens, Signs)
 
 
+def a_test(step):
+    return {"node_id": [f"{step}:p0:0"], "at_token": [1], "kind": ["branch"], "outcome": ["no"]}
+
+
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):
     store = tmp_path_factory.mktemp("pages")
-    record(store, made=hand, steps=2)
+    record(store, made=hand, steps=2, decisions=a_test)
     return read(store)
 
 

@@ -25,7 +25,8 @@ class Branch(NamedTuple):
     leaves: rollouts that pass it. value: mean reward of the live leaves below. advantage: mean of the advantages on its
     tokens where the estimator has them, else of the rollouts through it; None where no rollout through it was trained.
     entropy: nats, of the distribution its first token was drawn from. rollout: the one that ends here, "" for none;
-    opens: the one that a click leads to. text: its start; whole: whether that is all of it."""
+    opens: the one that a click leads to. text: its start; whole: whether that is all of it. tests: forks and cuts that were
+    tested on it, in words."""
 
     id: str
     parent: int
@@ -46,6 +47,7 @@ class Branch(NamedTuple):
     correct: float | None
     text: str = ""
     whole: bool = True
+    tests: str = ""
 
 
 class Cost(NamedTuple):
@@ -92,7 +94,8 @@ def tree(data: RunData, facts: GroupFacts) -> Tree:
         grown = Grown(rows)
         asked = grown.segments()
         said = data.ask("page_segments", **where, **asked).to_pylist() if asked["node"] else []
-        return grown.tree(facts, said)._replace(asked=asked)
+        tests = data.ask("page_tests", group=facts.group, **where).to_pylist()
+        return grown.tree(facts, said, tests)._replace(asked=asked)
 
     return shared(data, ("tree", facts.step, facts.rank, facts.group), make)
 
@@ -149,8 +152,9 @@ class Grown:
                 made["cut"].append(0 if k else cut)
         return made
 
-    def tree(self, facts: GroupFacts, said: Sequence[dict[str, Any]]) -> Tree:
-        """The tree with what its segments say."""
+    def tree(self, facts: GroupFacts, said: Sequence[dict[str, Any]], tests: Sequence[dict[str, Any]] = ()) -> Tree:
+        """The tree with what its segments say, and what was tested on them."""
+        tested = self._tested(tests)
         y, leaf = self._heights()
         words, credit, spelled = self._words(said)
         branches = []
@@ -163,13 +167,35 @@ class Grown:
             branches.append(Branch(
                 r["node_id"], -1, r["kind"], self.start[i], r["n_tokens"], y[i], max(len(ends), 1), r["status"] or "live",
                 r["reason"] or "", r["value"], advantage, r["entropy_at_fork"], r["choice"] or "", r["rollout_id"] or "",
-                opens or "", _fate(r), r["correct"], text, whole,
+                opens or "", _fate(r), r["correct"], text, whole, tested.get(i, ""),
             ))  # fmt: skip
         place = {i: k for k, i in enumerate(self.order)}
         branches = [b._replace(parent=place.get(self.parent[i], -1)) for b, i in zip(branches, self.order, strict=True)]
         forks = sum(len(c) > 1 and self.rows[i]["kind"] != "prompt" for i, c in enumerate(self.children))
         tokens = max((b.start + b.n for b in branches if b.kind != "prompt"), default=0)
         return Tree(facts, tuple(branches), self._cost(), tokens, forks, leaf, spelled)
+
+    def _tested(self, tests: Sequence[dict[str, Any]]) -> dict[int, str]:
+        """In words, by place: how often a fork or a cut was tested on a segment, and what came of it."""
+        ends = {r["rollout_id"]: i for i, r in enumerate(self.rows) if r["rollout_id"]}
+        nodes = {r["node_id"]: i for i, r in enumerate(self.rows)}
+        made: dict[tuple[int, str], list] = {}
+        for t in tests:
+            i, at = ends.get(t["node_id"], nodes.get(t["node_id"], -1)), t["at_token"] or 0
+            while t["node_id"] in ends and self.parent[i] > 0 and at <= self.generated[i]:
+                i = self.parent[i]  # the segment of the rollout's path that made this token
+            if i >= 0:
+                count = made.setdefault((i, t["kind"]), [0.0, []])
+                count[0] += t["weight"] or 1.0
+                if t["outcome"] != "no":
+                    given = ", ".join(f"{k} {v:.3g}" for k, v in dict(t["inputs"] or ()).items() if v is not None)
+                    count[1].append(f"{t['outcome']} at token {at}" + (f" ({given})" if given else ""))
+        said: dict[int, list[str]] = {}
+        for (i, kind), (n, found) in made.items():
+            said.setdefault(i, []).append(
+                f"{kind} tested {'about ' if n % 1 else ''}{n:,.0f}\u00d7: {', '.join(found[:3]) or 'nothing done'}"
+            )
+        return {i: "; ".join(words) for i, words in said.items()}
 
     def _heights(self) -> tuple[list[float], int]:
         """Row of every node, and the number of ends."""

@@ -174,6 +174,7 @@ export function render({model, el}) {
     const text = node("pre", "", t.kind[i] === "prompt" ? t.prompt : t.text[i] || (t.n[i] ? "(its tokens were not kept)" : ""))
     text.dir = "auto"
     detail.append(text)
+    if (t.tests[i]) detail.append(node("small", "tests", t.tests[i]))
     if (t.more[i]) detail.append(node("small", "", "cut here; click for all of it"))
   }
 

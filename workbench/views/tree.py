@@ -54,6 +54,7 @@ svg.top { position: sticky; top: 0; z-index: 1; background: var(--ground); }
 .detail { min-height: 104px; padding: 8px 2px 0; }
 .detail pre { margin: 4px 0 2px; padding: 6px 9px; border-radius: 6px; max-height: 108px; overflow: auto; white-space: pre-wrap; overflow-wrap: anywhere;
   unicode-bidi: isolate; font: 12.5px ui-monospace, SFMono-Regular, Menlo, Consolas, monospace; background: color-mix(in srgb, var(--ink) 6%, transparent); }
+.tests { display: block; }
 .empty { padding: 40px 22px; text-align: center; color: color-mix(in srgb, var(--ink) 70%, transparent); }
 """
 
@@ -108,7 +109,7 @@ def columns(grown: Tree | None, prompt: str = "", rollout: str = "") -> dict[str
     }
     for name in ("value", "advantage", "entropy"):
         made[name] = [_rounded(getattr(b, name)) for b in branches]
-    for name, limit in (("reason", 60), ("choice", 20), ("fate", 60)):
+    for name, limit in (("reason", 60), ("choice", 20), ("fate", 60), ("tests", 240)):
         made[name] = [shown(getattr(b, name), limit).replace("_", " ") for b in branches]
     for name in ("rollout", "opens"):
         made[name] = [getattr(b, name) for b in branches]

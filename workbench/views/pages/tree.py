@@ -69,6 +69,7 @@ class TreePage(Page):
             Asked("Tree: segments, values and fates", "page_tree", where),
             Asked("Tree: with the text of each rollout", "tree_of_group", where),
             Asked("What the segments say", "page_segments", {**run, "step": g.step, "rank": g.rank, **self._first}),
+            Asked("Tests for forks and cuts", "page_tests", where),
             Asked("What it cost", "savings_by_group", {**run, "since": g.step - 1}),
         ]
 
