@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import NamedTuple
 
 import numpy as np
@@ -31,8 +32,14 @@ def paired(ours: ArrayLike, theirs: ArrayLike = 0.0, level: float = 0.95) -> Int
     n = len(difference)
     if n < 2:
         return Interval(float(difference.mean()) if n else np.nan, np.nan, np.nan, n)
-    mean, half = difference.mean(), unit_half_widths(1 - level, n)[n] * difference.std(ddof=1)
+    mean, half = difference.mean(), half_width(level, n) * difference.std(ddof=1)
     return Interval(float(mean), float(mean - half), float(mean + half), n)
+
+
+@cache
+def half_width(level: float, n: int) -> float:
+    """Half-width of the interval of a mean of n values with sample standard deviation 1."""
+    return float(unit_half_widths(1 - level, n)[n])
 
 
 def ratio(ours: ArrayLike, theirs: ArrayLike, level: float = 0.95) -> Interval:
