@@ -15,6 +15,10 @@ def add_parser(commands: argparse._SubParsersAction) -> None:
         "--at", dest="axis", default="tokens", choices=("rollouts", "tokens", "trained_tokens", "seconds", "step")
     )
     compare.add_argument("--baseline", help="pipeline that the others are compared with (default: grpo)")
+    compare.add_argument(
+        "--measure", default="pass@1", help="pass@k or majority@k of the evaluation (default: %(default)s)"
+    )
+    compare.add_argument("--set", default="", help="a further evaluation set by its name (default: the first)")
     compare.add_argument("--target", type=float, help="also the cost to this pass rate")
     compare.set_defaults(command=_compare)
 
@@ -32,8 +36,10 @@ def _compare(args: argparse.Namespace) -> int:
     from workbench.store import Store
 
     with Store.open(args.store) as store:
-        made = compare(store, args.runs or None, axis=args.axis, baseline=args.baseline)
-    table = Table(title=f"evaluation pass rate after {made.x[-1]:,.0f} {args.axis.replace('_', ' ')}")
+        made = compare(
+            store, args.runs or None, axis=args.axis, baseline=args.baseline, measure=args.measure, set=args.set
+        )
+    table = Table(title=f"{made.what} after {made.x[-1]:,.0f} {args.axis.replace('_', ' ')}")
     for name in ("pipeline", "seeds", "final", f"to {made.baseline} (95 %)", "on the way", "to the baseline (95 %)"):
         table.add_column(name)
     for r in made.rows():

@@ -20,6 +20,9 @@ def add_parser(commands: argparse._SubParsersAction) -> None:
     )  # fmt: skip
     report.add_argument("--baseline", help="pipeline that the others are compared with (default: grpo)")
     report.add_argument(
+        "--measure", default="pass@1", help="of a comparison: pass@k or majority@k (default: %(default)s)"
+    )
+    report.add_argument(
         "--details",
         action="append",
         metavar="RUN",
@@ -48,7 +51,8 @@ def _report(args: argparse.Namespace) -> int:
             times = {r["run"]: sum(o["run"] == r["run"] for o in rows) for r in rows}
             runs = [run for run, n in times.items() if n > 1]
         files = report(
-            store, runs, args.out, axis=args.axis, baseline=args.baseline, details=args.details, groups=groups,
+            store, runs, args.out, axis=args.axis, baseline=args.baseline,
+            measure=args.measure, details=args.details, groups=groups,
             pictures=not args.no_pictures,
         )  # fmt: skip
     size = sum(f.stat().st_size for f in files)

@@ -74,6 +74,22 @@ def test_every_axis_has_a_common_range(swept: str, axis: str) -> None:
         assert made.x[-1] == 12 * 32
 
 
+def test_pass_at_k_and_majorities_are_compared_like_pass_rates(swept: str) -> None:
+    with Store.open(swept) as store:
+        plain, many, most = (compare(store, measure=m) for m in ("pass@1", "pass@4", "majority@4"))
+        with pytest.raises(ValueError, match=r"as in pass@4, not by 'best'"):
+            compare(store, measure="best")
+        with pytest.raises(ValueError, match="4 samples of a prompt"):
+            compare(store, measure="pass@8")
+        with pytest.raises(ValueError, match="not evaluated on the set 'hard'"):
+            compare(store, set="hard")
+    assert (plain.what, many.what) == ("evaluation pass rate", "evaluation pass@4")
+    for a, b in zip(plain.curves, many.curves, strict=True):
+        assert (a.run, a.x.tolist()) == (b.run, b.x.tolist())
+        assert (b.pass_rate > a.pass_rate).all()
+    assert (most.curves[0].pass_rate < many.curves[0].pass_rate).all()
+
+
 def test_a_finished_sweep_has_nothing_to_do_and_a_cut_one_goes_on(tmp_path: Path) -> None:
     from workbench.experiment import Run
 

@@ -36,6 +36,12 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
     return Store.open(folder)
 
 
+@pytest.fixture(scope="module")
+def single(store: Store) -> Document:
+    """The report of the grpo + mopps run of seed 0."""
+    return document(store, [runs_of(store)[1]], date="2026-01-02")
+
+
 def runs_of(store: Store) -> list[str]:
     return [r["run"] for r in sorted(store.runs().to_pylist(), key=lambda r: r["started"])]
 
@@ -70,10 +76,8 @@ def evil_store(folder: Path) -> Path:
     return folder
 
 
-def test_a_report_of_one_run_has_every_chapter_and_asks_nothing_of_the_network(store: Store, tmp_path: Path) -> None:
-    run = runs_of(store)[1]
-    (path,) = report(store, [run], tmp_path / "report.html", date="2026-01-02")
-    page = path.read_text()
+def test_a_report_of_one_run_has_every_chapter_and_asks_nothing_of_the_network(store: Store, single: Document) -> None:
+    page = html.page(single)
     titles = re.findall(r"<h2>([^<]+)</h2>", page)
     assert titles == ["Summary", "Settings", "Pipeline", "Learning", "Ledger", "Difficulty", "Signs of advantages", "Groups as trees",
                       "Diagnosis", "Environment", "Queries"]  # fmt: skip
@@ -85,8 +89,8 @@ def test_a_report_of_one_run_has_every_chapter_and_asks_nothing_of_the_network(s
     assert "MoPPS" in page and "candidates are a fresh random subset" in page
 
 
-def test_every_cited_question_is_printed_with_its_sql(store: Store, tmp_path: Path) -> None:
-    made = document(store, [runs_of(store)[0]])
+def test_every_cited_question_is_printed_with_its_sql(store: Store, single: Document) -> None:
+    made = single
     page = html.page(made)
     cited = set(re.findall(r'href="#sql-(\w+)"', page))
     assert cited == set(re.findall(r'id="sql-(\w+)"', page)) == set(made.questions())
@@ -95,10 +99,9 @@ def test_every_cited_question_is_printed_with_its_sql(store: Store, tmp_path: Pa
         store.sql(html.sql_of(ways[0]))
 
 
-def test_the_summary_says_what_the_store_says(store: Store) -> None:
-    run = runs_of(store)[0]
-    made = document(store, [run])
-    said = " ".join(b.text for b in made.sections[0].blocks if isinstance(b, Prose))
+def test_the_summary_says_what_the_store_says(store: Store, single: Document) -> None:
+    run = runs_of(store)[1]
+    said = " ".join(b.text for b in single.sections[0].blocks if isinstance(b, Prose))
     scores = evaluation.pass_at_k(store, run)
     assert words.points(scores.gain(1).mean) in said
     assert "12 steps, finished; 384 training rollouts" in said
@@ -117,7 +120,9 @@ def test_several_runs_are_compared_and_each_pipeline_has_a_chapter(store: Store,
     assert len(names) == len(set(names))
     table = next(t for t in made.tables() if t.name == "comparison-table")
     assert [r["difference"] is None for r in table.rows] == [True, False]
-    assert [s.title for s in document(store, runs, details=[]).sections if s.level == 1] == titles[:4]
+    short = document(store, runs, details=[], measure="pass@4")
+    assert [s.title for s in short.sections if s.level == 1] == titles[:4]
+    assert "evaluation pass@4" in short.sections[0].blocks[0].text
 
 
 def test_hostile_text_stays_text_in_every_form(tmp_path: Path) -> None:
@@ -157,8 +162,8 @@ def test_formulas_in_cells_are_text_and_numbers_stay_numbers() -> None:
     assert r"\begin{tabular}{lr}" in latex
 
 
-def test_markdown_stands_with_its_figures_and_tables(store: Store, tmp_path: Path) -> None:
-    files = report(store, [runs_of(store)[0]], tmp_path / "paper.md", pictures=False)
+def test_markdown_stands_with_its_figures_and_tables(single: Document, tmp_path: Path) -> None:
+    files = markdown.write(single, tmp_path / "paper.md", pictures=False)
     text = files[0].read_text()
     for name in re.findall(r"\]\((paper_files/[^)]+)\)", text):
         assert (tmp_path / name).is_file(), name
@@ -170,10 +175,9 @@ def test_markdown_stands_with_its_figures_and_tables(store: Store, tmp_path: Pat
 
 def test_groups_to_draw_may_be_chosen(store: Store) -> None:
     run = runs_of(store)[0]
-    made = document(store, [run], groups=[(3, 1)])
-    assert [f.name for f in made.figures() if f.name.startswith("tree")] == ["tree-3-1"]
+    made = document(store, [run], groups=[(3, 1), (6, 1)])
+    _, drawn = [f for f in made.figures() if f.name in ("tree-3-1", "tree-6-1")]
     # an evaluation of the same step counts its groups from 0 as well
-    (drawn,) = [f for f in document(store, [run], groups=[(6, 1)]).figures() if f.name == "tree-6-1"]
     assert 'aria-label="tree of 8 rollouts' in drawn.svg
     assert len(store.ask("tree_of_group", run=run, step=6, group=1)) == 9
     with pytest.raises(ValueError, match="steps 1 to 12, not 99"):
@@ -228,13 +232,14 @@ def test_a_page_of_our_blocks_is_small_and_whole() -> None:
 
 @CHROMIUM
 @pytest.mark.browser
-def test_the_page_works_offline_and_prints(store: Store, tmp_path: Path) -> None:
+def test_the_page_works_offline_and_prints(single: Document, tmp_path: Path) -> None:
     playwright = pytest.importorskip("playwright.sync_api")
-    (page,) = report(store, [runs_of(store)[1]], tmp_path / "report.html")
-    (pdf,) = report(store, [runs_of(store)[1]], tmp_path / "report.pdf")
+    page, pdf = tmp_path / "report.html", tmp_path / "report.pdf"
+    page.write_text(html.page(single), encoding="utf-8")
+    browser.print_pdf(html.page(single), pdf)
     assert pdf.read_bytes().startswith(b"%PDF")
     assert 50_000 < pdf.stat().st_size < 5_000_000
-    browser.figure_png(next(f.svg for f in document(store).figures()), tmp_path / "f.png")
+    browser.figure_png(single.figures()[0].svg, tmp_path / "f.png")
     assert (tmp_path / "f.png").read_bytes().startswith(b"\x89PNG")
     with playwright.sync_playwright() as p:
         b = p.chromium.launch(executable_path=browser.find(), args=["--no-sandbox"])

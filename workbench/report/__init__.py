@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from workbench.analysis.compare import Axis, compare
+from workbench.analysis.compare import Axis, Comparison, compare
 from workbench.report import browser, comparison, html, markdown, sections
 from workbench.report.document import Document, Section
 from workbench.views.data import RunData, Source
@@ -33,6 +33,7 @@ def report(
     *,
     axis: Axis = "tokens",
     baseline: str | None = None,
+    measure: str = "pass@1",
     details: Sequence[str] | None = None,
     groups: Sequence[tuple[int, int]] = (),
     pictures: bool = True,
@@ -40,15 +41,17 @@ def report(
 ) -> list[Path]:
     """Write a report of runs (None: the newest) to a .html, .pdf or .md file; returns the files written.
 
-    axis, baseline: of the comparison. details: runs with a chapter of their own, in a report of several. groups: (step,
-    group) of the trees to draw. pictures: PNG and PDF of every figure beside Markdown. date: default today's.
+    axis, baseline, measure: of the comparison, see `analysis.compare`. details: runs with a chapter of their own, in a
+    report of several. groups: (step, group) of the trees to draw. pictures: PNG and PDF of every figure beside Markdown. date: default today's.
     Raises ValueError for unknown runs and endings, and OSError where Chromium is needed and missing."""
     path = Path(out)
     if path.suffix.lower() not in FORMS:
         raise ValueError(f"a report is written to a file that ends in {', '.join(FORMS)}, not {path.name!r}")
     if path.suffix.lower() == ".pdf" or (path.suffix.lower() == ".md" and pictures):
         browser.find()
-    made = document(store, runs, axis=axis, baseline=baseline, details=details, groups=groups, date=date)
+    made = document(
+        store, runs, axis=axis, baseline=baseline, measure=measure, details=details, groups=groups, date=date
+    )
     path.parent.mkdir(parents=True, exist_ok=True)
     if path.suffix.lower() == ".md":
         return markdown.write(made, path, pictures=pictures)
@@ -62,7 +65,7 @@ def report(
 
 def document(
     store: Store, runs: Sequence[str] | None = None, *, axis: Axis = "tokens", baseline: str | None = None,
-    details: Sequence[str] | None = None, groups: Sequence[tuple[int, int]] = (), date: str = "",
+    measure: str = "pass@1", details: Sequence[str] | None = None, groups: Sequence[tuple[int, int]] = (), date: str = "",
 ) -> Document:  # fmt: skip
     """The report before it is written; parameters as `report`."""
     known = {r["run"]: r for r in store.runs().to_pylist()}
@@ -86,14 +89,14 @@ def document(
             when,
             made,
         )
-    return _several(store, [data[r] for r in chosen], known, data, axis, baseline, details, groups, when)
+    compared = compare(store, chosen, axis=axis, baseline=baseline, measure=measure)
+    return _several(store, [data[r] for r in chosen], known, data, compared, details, groups, when)
 
 
 def _several(
-    store: Store, runs: Sequence[RunData], known: dict, data: dict[str, RunData], axis: Axis, baseline: str | None,
+    store: Store, runs: Sequence[RunData], known: dict, data: dict[str, RunData], made: Comparison,
     details: Sequence[str] | None, groups: Sequence[tuple[int, int]], date: str,
 ) -> Document:  # fmt: skip
-    made = compare(store, [d.run for d in runs], axis=axis, baseline=baseline)
     parts = [
         Section("Summary", comparison.summary(made), name="summary"),
         Section("Comparison", [comparison.curves(made), *comparison.differences(made)], name="comparison"),

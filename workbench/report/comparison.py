@@ -34,10 +34,13 @@ def summary(made: Comparison) -> list[Block]:
     where = f"after {made.x[-1]:,.0f} {axis_name(made.axis)}"
     rows = made.rows()
     base = next(r for r in rows if r["pipeline"] == made.baseline)
-    out: list[Block] = [Prose(
-        f"{len(runs)} runs of {words.plural(len(rows), 'pipeline')}; {where} the baseline {made.baseline} solved {words.share(float(base['final']))} of "  # type: ignore[arg-type]
-        f"the evaluation samples ({words.plural(float(base['seeds']), 'seed')}).", source,  # type: ignore[arg-type]
-    )]  # fmt: skip
+    out: list[Block] = [
+        Prose(
+            f"{len(runs)} runs of {words.plural(len(rows), 'pipeline')}; {where} the baseline {made.baseline} stands at "
+            f"{words.share(float(base['final']))} ({made.what}, {words.plural(float(base['seeds']), 'seed')}).",  # type: ignore[arg-type]
+            source,
+        )
+    ]
     better, worse, unclear = [], [], []
     for r in rows:
         if r["pipeline"] == made.baseline:
@@ -80,12 +83,12 @@ def curves(made: Comparison) -> Figure:
     panel = Panel(
         series,
         x_label=axis_name(made.axis),
-        y_label="evaluation solved",
+        y_label=made.what,
         percent=True,
         y=(max(0.0, seen.min() - pad), min(1.0, seen.max() + pad)),
     )
     return Figure("comparison", figure([panel], "evaluation at equal cost", height=340),
-                  "Evaluation at equal cost: means over seeds with 95 % t intervals (thick), single seeds (thin).",
+                  f"{made.what.capitalize()} at equal cost: means over seeds with 95 % t intervals (thick), single seeds (thin).",
                   [asked("compare_runs", runs=[c.run for c in made.curves])])  # fmt: skip
 
 
@@ -132,7 +135,7 @@ def differences(made: Comparison) -> list[Block]:
             "comparison-table",
             columns,
             rows,
-            f"Evaluation after {made.x[-1]:,.0f} {axis_name(made.axis)}, differences paired by seed (95 %).",
+            f"{made.what.capitalize()} after {made.x[-1]:,.0f} {axis_name(made.axis)}, differences paired by seed (95 %).",
             source,
         )
     )
@@ -150,7 +153,7 @@ def differences(made: Comparison) -> list[Block]:
             "to-target",
             reach,
             made.to_target(target),
-            f"Cost to an evaluation of {target:.3f} (four fifths of the way to the best), mean over the seeds that reached it.",
+            f"Cost to {made.what} {target:.3f} (four fifths of the way to the best), mean over the seeds that reached it.",
             source,
         )
     )

@@ -65,9 +65,9 @@ ORDER BY step;
 -- page_evaluation
 -- store.ask("page_evaluation", run='2026-11-28-replay-f885')
 -- store.ask("page_evaluation", run='2026-11-28-replay-a6f9')
--- What did the fixed evaluation set score at each evaluation, and what did that cost?
-SELECT step, sum(correct) AS solved, count(correct) AS n, avg(reward) AS reward, count(*) AS rollouts,
-    sum(length - inherited)::BIGINT AS tokens
+-- What did the fixed evaluation set score at each evaluation, and what did that cost, with all further sets?
+SELECT step, sum(correct) FILTER (context = '') AS solved, count(correct) FILTER (context = '') AS n,
+    avg(reward) FILTER (context = '') AS reward, count(*) AS rollouts, sum(length - inherited)::BIGINT AS tokens
 FROM rollouts
 WHERE run = '2026-11-28-replay-f885' AND step > -1 AND purpose = 'eval'
 GROUP BY step
