@@ -2,6 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from urllib.error import URLError
+from urllib.request import urlopen
+
 import numpy as np
 import pytest
 import torch
@@ -10,7 +20,9 @@ from workbench import models
 from workbench.experiment import Experiment, Run
 from workbench.types import Budget
 from workbench.worlds.engines.draws import streams
+from workbench.worlds.engines.forward import answer_statistics, pack
 from workbench.worlds.engines.vllm import VllmEngine, obstacle
+from workbench.worlds.engines.vllm_server import ServerEngine
 
 pytestmark = pytest.mark.skipif(bool(obstacle()), reason=obstacle() or "vllm runs here")
 
@@ -70,3 +82,53 @@ def test_an_experiment_runs_on_it(tmp_path):
     assert set(second.rollouts.version.tolist()) == {1}
     behaviour, current = second.rollouts.logp, logp.current  # one tiny update apart
     assert np.abs(behaviour.values - current.values).mean() < 0.01
+
+
+@pytest.fixture
+def served():
+    """The address of a vLLM that serves `tiny` and takes weights."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    program = shutil.which("vllm") or str(Path(sys.executable).with_name("vllm"))
+    command = [
+        program, "serve", str(models.TINY), "--dtype", "bfloat16", "--enforce-eager", "--max-num-seqs", "32",
+        "--host", "127.0.0.1", "--port", str(port), "--logprobs-mode", "processed_logprobs",
+        "--enable-prompt-tokens-details", "--worker-extension-cls", "workbench.worlds.engines.vllm_worker.PatchedWeights",
+    ]  # fmt: skip
+    env = {**os.environ, "VLLM_SERVER_DEV_MODE": "1", "VLLM_NO_USAGE_STATS": "1", "VLLM_CPU_KVCACHE_SPACE": "1"}
+    env |= {"VLLM_ENABLE_V1_MULTIPROCESSING": "1"}
+    running = subprocess.Popen(command, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    url = f"http://127.0.0.1:{port}"
+    for _ in range(600):  # five minutes: it compiles, and the machine may be busy
+        try:
+            urlopen(f"{url}/health", timeout=1).close()
+            break
+        except (URLError, OSError):
+            assert running.poll() is None, "vllm serve ended by itself"
+            time.sleep(0.5)
+    yield url
+    running.terminate()
+    try:
+        running.wait(60)
+    except subprocess.TimeoutExpired:
+        running.kill()
+        running.wait()
+
+
+@pytest.mark.slow
+def test_a_real_server_takes_patches_and_samples_from_them(served):
+    model = trained()
+    engine = ServerEngine(served, model)
+    for bump in (0.0, 0.3):
+        with torch.no_grad():
+            model.model.layers[0].mlp.up_proj.weight[:3] += bump
+        engine.sync()
+        made = engine.generate([PREFIX], np.array([6]), np.array([20]), streams(0, map(str, range(6))), temperature=0.7)
+        with torch.no_grad():
+            tokens = [t.tolist() for t in made.tokens.rows()]
+            logp, _, mask = answer_statistics(model, pack([PREFIX], [tokens], model.device), 0.7)
+        wanted = np.concatenate([row[m].float().cpu().numpy() for row, m in zip(logp, mask, strict=True)])
+        assert np.abs(made.logp.values - wanted).mean() < 0.02
+    assert engine.synced["sync_share"] < 0.001
+    assert engine.synced["sync_bytes"] < 10_000
