@@ -73,6 +73,7 @@ def page(slug: str) -> str:
         "",
         *_settings(cls),
         *_functions(module),
+        *_shared(module),
         *_list("Where it differs from its source", card.deviations),
         *_list("What to look at", [card.watch] if card.watch else []),
         *_list("What it may leave unspent", [card.unspent] if card.unspent else []),
@@ -118,6 +119,14 @@ def _functions(module: ModuleType) -> list[str]:
         names = ", ".join(inspect.signature(f).parameters)
         lines += [f"### `{f.__name__}({names})`", "", inspect.cleandoc(f.__doc__ or "").replace("\n", "  \n"), ""]
     return lines
+
+
+def _shared(module: ModuleType) -> list[str]:
+    """The functions that it shares with other methods, by their first paragraph."""
+    used = [f for f in vars(module).values() if isinstance(f, FunctionType) and ".numerics." in f.__module__]
+    return _list(
+        "Formulas it shares", [f"`{f.__module__.rpartition('.')[2]}.{f.__name__}`: {_first(f.__doc__)}" for f in used]
+    )
 
 
 def _list(title: str, items: object) -> list[str]:
