@@ -39,7 +39,7 @@ class ComparePlot:
         self.means = ColumnDataSource({k: [] for k in ("xs", "ys", "color", "dash", "label", "seeds")})
         p = canvas(height, Range1d(0, 1), "", tall=(0, 1))
         p.tools = [t for t in p.tools if type(t).__name__ in ("SaveTool", "ResetTool", "BoxZoomTool")]
-        p.patches("xs", "ys", source=self.bands, fill_color="color", fill_alpha=0.16, line_color=None)
+        p.patches("xs", "ys", source=self.bands, fill_color="color", fill_alpha=0.11, line_color=None)
         thin = p.multi_line("xs", "ys", source=self.runs, color="color", line_dash="dash", alpha=0.45, line_width=1.2)
         thick = p.multi_line("xs", "ys", source=self.means, color="color", line_dash="dash", line_width=3)
         self.equal = Span(dimension="height", line_color=theme.ASKED, line_dash=[5, 4], line_width=1.5, visible=False)
@@ -85,7 +85,7 @@ class ComparePlot:
         share = made.metric in SHARES
         p.yaxis.formatter = PERCENT if share else NumeralTickFormatter(format="0.00")
         p.yaxis.axis_label, p.xaxis.axis_label = made.metric, UNITS[made.axis]
-        self._frame([curve.x for curve in made.curves], [y for _, y in pieces], share)
+        self._frame([curve.x for curve in made.curves], [y for _, y in pieces] + self.bands.data["ys"], share)
 
     def _frame(self, xs: list[np.ndarray], ys: list[np.ndarray], share: bool) -> None:
         low, high = (float(f(np.concatenate(ys))) for f in (np.min, np.max)) if ys else (0.0, 1.0)

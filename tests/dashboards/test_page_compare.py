@@ -1,0 +1,139 @@
+"""The compare page: curves with bands, differences to a baseline, unfairness in words, runs shown and left out."""
+
+import numpy as np
+import pytest
+
+from workbench.analysis.compare import Comparison, Curve
+from workbench.analysis.intervals import Interval
+from workbench.methods.grpo import Grpo
+from workbench.pipeline import Pipeline
+from workbench.sweep import Sweep
+from workbench.views.data_compare import Compared
+from workbench.views.page import Dashboard
+from workbench.views.pages.compare import _difference, unfair_card
+from workbench.views.plots_compare import COLORS, ComparePlot, looks, thin
+
+FILE = """
+[experiment]
+model = "sim"
+steps = 4
+eval_every = 2
+checkpoint_every = 4
+budget = { prompts = 4, rollouts = 16 }
+world = { n_prompts = 30 }
+[sweep]
+pipelines = ["grpo", "grpo + vade"]
+seeds = [0, 1]
+"""
+
+
+@pytest.fixture(scope="module")
+def swept(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("sweep")
+    (folder / "sweep.toml").write_text(FILE)
+    Sweep.from_toml(folder / "sweep.toml").run(store=str(folder / "store"))
+    return str(folder / "store")
+
+
+def opened(store):
+    shown = Dashboard(store, names=("compare",))
+    shown.source._asked = 0.0
+    shown.tick()
+    assert shown.shown is shown.page.body
+    return shown
+
+
+def test_pipelines_stand_side_by_side(swept):
+    shown = opened(swept)
+    p = shown.page
+    assert p.figure.means.data["label"] == ["grpo", "grpo + vade"]
+    assert p.figure.means.data["seeds"] == [2, 2]
+    assert len(p.figure.bands.data["xs"]) == 2 and len(p.figure.runs.data["xs"]) == 4
+    assert p.figure.equal.location == 64
+    rows = p.table.state["rows"]
+    assert [r["cells"][1] for r in rows] == ["2", "2"]
+    assert rows[0]["cells"][3] == "–" and "2 pairs" in rows[1]["cells"][3]["note"]
+    assert "fewer than three seeds" in p.text["unfair"].object
+
+
+def test_metric_axis_and_baseline_are_chosen(swept):
+    shown = opened(swept)
+    p = shown.page
+    shown.chosen.param.update(metric="training reward", axis="tokens")
+    assert p.metric.value == "training reward"
+    assert p.figure.figure.yaxis[0].axis_label == "training reward"
+    assert p.figure.figure.xaxis[0].axis_label == "tokens generated"
+    assert "no measure of learning" in p.text["unfair"].object
+    p.baseline.value = "grpo + vade"
+    assert p.table.state["rows"][0]["cells"][0] == {"text": "grpo + vade", "note": "the baseline"}
+    p.metric.value = "zero-advantage share"
+    assert shown.chosen.metric == "zero-advantage share"
+
+
+def test_a_click_leaves_a_run_out_and_takes_it_in_again(swept):
+    shown = opened(swept)
+    p = shown.page
+    run = p.runs.state["rows"][0]["key"]
+    p.runs._handle_msg({"pick": run})
+    assert len(shown.chosen.runs) == 3 and run not in shown.chosen.runs
+    assert p.runs.state["rows"][0]["cells"][0] == "·"
+    assert "not run with the same seeds" in p.text["unfair"].object
+    p.runs._handle_msg({"pick": run})
+    assert set(shown.chosen.runs) == {r["run"] for r in shown.source.runs}
+    p.newest.clicks += 1
+    assert shown.chosen.runs == []
+    for a in p.asked:
+        shown.source.store.sql(a.sql)
+
+
+def test_one_run_says_what_to_do(recording):
+    recording(Pipeline(Grpo())).go(7)
+    shown = opened(recording.store)
+    p = shown.page
+    assert p.table.state["empty"][0] == "Nothing to compare yet"
+    assert "workbench sweep" in p.table.state["empty"][2]
+    assert len(p.figure.runs.data["xs"]) == 1 and p.figure.means.data["xs"] == []
+    assert not p.figure.equal.visible
+    shown.chosen.runs = ["gone"]
+    assert "there is no run" in p.text["unfair"].object
+
+
+def test_names_from_outside_stay_text():
+    x = np.array([0.0, 1.0])
+    curves = [Curve(f"r{s}", "<script>x</script>", s, x, x, {}, frozenset()) for s in (0, 1)]
+    made = Comparison("tokens", curves[0].label, curves, x, ["<img src=x>"])
+    html = unfair_card(Compared("evaluation reward", "tokens", tuple(curves), {"<b>": "<i>"}, made))
+    assert "<img" not in html and "<b>" not in html and "&lt;img" in html
+
+
+def test_more_pipelines_than_colours_differ_by_their_dashes():
+    look = looks([str(i) for i in range(20)])
+    assert len(set(look.values())) == 20
+    assert look["8"] == (COLORS[0], "dashed")
+
+
+def test_a_single_seed_has_a_line_and_no_band():
+    x = np.array([0.0, 10.0])
+    curves = tuple(Curve(k, k, 0, x, np.array([0.1, v]), {}, frozenset()) for k, v in (("a", 0.5), ("b", 0.9)))
+    plot = ComparePlot()
+    plot.update(
+        Compared("evaluation reward", "tokens", curves, {}, Comparison("tokens", "a", curves, x, [])), looks(["a", "b"])
+    )
+    assert plot.bands.data["xs"] == []
+    assert [ys.tolist() for ys in plot.means.data["ys"]] == [[0.1, 0.5], [0.1, 0.9]]
+    plot.update(Compared("evaluation reward", "tokens"), {})
+    assert plot.runs.data["xs"] == []
+
+
+def test_lines_are_thinned_to_their_last_point():
+    x, y = thin(np.arange(1000.0), np.arange(1000.0))
+    assert len(x) == 250 and x[-1] == y[-1] == 999
+
+
+def test_differences_in_words():
+    assert _difference(Interval(0.013, -0.048, 0.074, 3), True) == {
+        "text": "+1.3 points",
+        "note": "−4.8 to +7.4, 3 pairs",
+    }
+    assert _difference(Interval(-0.5, np.nan, np.nan, 1), False) == {"text": "−0.500", "note": "one pair: no interval"}
+    assert _difference(Interval(np.nan, np.nan, np.nan, 0), True)["note"] == "no seed in common"
