@@ -74,8 +74,8 @@ class LiveWorld:
     over 50 million parameters where the processor computes in bfloat16, and the trained weights themselves elsewhere.
     precision: of the passes of the update; weights, gradients and optimiser are float32; "auto" is bfloat16 autocast
     under the same conditions. max_tokens: limit of an answer, None is the task's.
-    samples: rollouts per evaluation prompt. budget: padded tokens per micro-batch; None is 1,024, and 32,768 on a GPU,
-    where Llamas are trained in streams (`packing`). threads: of torch, None leaves them. engine: "transformers",
+    samples: rollouts per evaluation prompt. budget: padded tokens per micro-batch; None is 1,024, on a GPU 8,192, or
+    32,768 where Llamas are trained in streams (`packing`). threads: of torch, None leaves them. engine: "transformers",
     "graph", "vllm", a server's address, or "auto", the faster by a short measurement where there is a GPU; a mapping
     {"name": ..., **settings} gives it settings (see `engines.choice`). update: more settings of `Policy`
     (recompute, reference, row_norms, clip, betas), and lora: the rank of adapters trained instead of all weights.
@@ -124,7 +124,7 @@ class LiveWorld:
         self.policy = (StreamPolicy if streamed else Policy)(
             trained,
             lr=lr if lr is not None else (1e-5 if self.parameters > LARGE else 1e-4),
-            budget=budget or (32_768 if streamed else 1024),
+            budget=budget or (32_768 if streamed else 8192 if trained.device.type == "cuda" else 1024),
             precision=precision,
             temperature=temperature,
             **more,  # type: ignore[arg-type]
@@ -457,6 +457,7 @@ class LiveWorld:
         done = self.policy.update(self._lines(rollouts), advantage, loss, penalties, constant=self.max_tokens)
         if self.version != before:
             self.engine.sync()
+            done = {**done, **getattr(self.engine, "synced", {})}
         spent = {name: float(value) for name, value in self._spent.items()}
         self._spent.clear()
         return {**done, **spent}
