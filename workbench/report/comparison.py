@@ -78,7 +78,8 @@ def curves(made: Comparison) -> Figure:
         known = np.isfinite(low).all()
         band = (np.clip(low, 0, 1), np.clip(high, 0, 1)) if known else (None, None)
         series.append(Series(label, hue[label], made.x, mean, *band, width=3.0))
-    seen = np.concatenate([c.pass_rate for c in made.curves])
+    bands = [v for s in series for v in (s.y, s.low, s.high) if v is not None]
+    seen = np.concatenate([v[np.isfinite(v)] for v in bands])
     pad = 0.08 * (seen.max() - seen.min()) or 0.05
     panel = Panel(
         series,
@@ -170,7 +171,8 @@ def overview(data: Sequence[RunData], seeds: Sequence[int | None]) -> Table:
             "tokens": float(np.nansum(c.tokens)), "seconds": float(np.nansum(c.seconds)), "first": float(e.solved[0]) if len(e.step) else None,
             "last": float(e.solved[-1]) if len(e.step) else None, "zero": float(np.nanmean(c.zero)) if len(c.zero) else None,
         })  # fmt: skip
-    columns = (Column("run", "run", "code"), Column("pipeline", "pipeline"), Column("seed", "seed", "n"), Column("status", "status"), Column("steps", "steps", "n"),
+    status = () if all(d.facts.status == "finished" for d in data) else (Column("status", "status"),)
+    columns = (Column("run", "run", "code"), Column("pipeline", "pipeline"), Column("seed", "seed", "n"), *status, Column("steps", "steps", "n"),
                Column("rollouts", "rollouts", "n"), Column("tokens", "tokens", "n"), Column("seconds", "time", "s"), Column("first", "evaluation first", "f3"),
                Column("last", "last", "f3"), Column("zero", "zero advantage", "%"))  # fmt: skip
     sources = [asked("runs"), asked("reward_by_step", run=data[0].run), asked("page_evaluation", run=data[0].run)]

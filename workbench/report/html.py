@@ -73,7 +73,7 @@ def _table(t: Table) -> str:
         body.append(f"<tr>{''.join(cells)}</tr>")
     more = f'<p class="note">and {len(t.rows) - t.most:,} more rows</p>' if len(t.rows) > t.most else ""
     return (
-        f'<figure class="table{" tall" if len(body) > 14 else ""}"><figcaption>{html(t.caption, 1000)}{_cited(t.sources)}</figcaption>'
+        f'<figure class="table{" tall" if len(body) > 14 else ""}{" wide" if len(t.columns) > 8 else ""}"><figcaption>{html(t.caption, 1000)}{_cited(t.sources)}</figcaption>'
         f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{"".join(body)}</tbody></table></div>{more}</figure>'
     )
 

@@ -235,6 +235,7 @@ def _series(s: Series, box: Box, bar: float, key: int) -> str:
                        for a, b, c in zip(x, box.at_y(s.low), box.at_y(s.high), strict=True))  # fmt: skip
     if s.style in ("line", "both") and len(x) > 1:
         dash = f' stroke-dasharray="{s.dash}"' if s.dash else ""
+        dash += ' opacity="0.45"' if s.width < 1 else ""
         out += (f'<path d="{_line(x, y)}" fill="none" stroke="{s.color}" stroke-width="{s.width:g}" stroke-linejoin="round" '
                 f'vector-effect="non-scaling-stroke"{dash}/>')  # fmt: skip
     if s.style in ("dots", "both") or len(x) == 1:
