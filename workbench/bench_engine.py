@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from workbench.bench_sync import bench_sync
 from workbench.experiment import Experiment, Run
 from workbench.stages import Branch, Checkpoint, Prune
 from workbench.types import Cut, Fork, Frontier, Plan
@@ -32,11 +33,13 @@ SIZES = {"tiny": (16, 8, 96, 3), "smollm2": (4, 4, 48, 2)}
 def bench_engine(case: str | None) -> Iterator[Figure]:
     """Seconds of generation with and without checkpoints, and tokens that forks had computed twice (none).
 
-    case "vllm", where it runs on a GPU: `worlds.bench_vllm`."""
-    if case is not None and case not in (*SIZES, "vllm"):
-        raise ValueError(f"no case {case!r}; there are {', '.join(SIZES)} and vllm")
+    case "sync": `bench_sync`; "vllm", where it runs on a GPU: `worlds.bench_vllm`."""
+    if case is not None and case not in (*SIZES, "sync", "vllm"):
+        raise ValueError(f"no case {case!r}; there are {', '.join(SIZES)}, sync and vllm")
     if case == "vllm":
         yield from _vllm()
+    if case in (None, "sync"):
+        yield from bench_sync()
     for model in SIZES:
         if case in (None, model):
             with tempfile.TemporaryDirectory() as store:

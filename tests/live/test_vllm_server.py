@@ -10,6 +10,9 @@ import numpy as np
 import pytest
 import torch
 
+from workbench.experiment import Experiment, Run
+from workbench.store import Store
+from workbench.types import Budget
 from workbench.worlds.engines import Until
 from workbench.worlds.engines.choice import pick
 from workbench.worlds.engines.draws import streams
@@ -269,3 +272,27 @@ def test_a_world_offers_what_the_server_gives(server):
     assert "token_entropy" not in world.offers
     assert {"behaviour", "top_tokens", "nodes"} <= world.offers
     assert holds(server, world.policy.model)
+
+
+def test_a_run_samples_from_a_server_and_records_what_went_there(tmp_path):
+    def likely(path):
+        """Digits and the end, as if it could add."""
+        return dict.fromkeys((20, 21, 22, 23, 24, 25, 26), 0.12) | {0: 0.16}
+
+    with FakeServer(likely, models=({"id": "tiny", "max_model_len": 512},)) as server:
+        experiment = Experiment(
+            model="tiny", pipeline="grpo", budget=Budget(rollouts=64), steps=2, eval_every=0, store=tmp_path,
+            world={"engine": server.url, "max_tokens": 6},
+        )  # fmt: skip
+        with Run(experiment) as run:
+            run.begin()
+            steps = [run.step(), run.step()]
+            assert holds(server, run.world.policy.model)
+        updates = [step.update for step in steps if step.update.get("rows")]
+        assert updates
+        assert all(0 < u["sync_share"] < 1 for u in updates)
+        with pytest.raises(ValueError, match="token_entropy"):
+            Run(experiment.with_(pipeline="grpo + ettrl"))
+    with Store.open(tmp_path) as store:
+        told = store.sql("select count(*) as n from rollouts where purpose = 'train'")
+        assert told.to_pylist() == [{"n": 128}]
