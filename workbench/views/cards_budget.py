@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from workbench.views import theme
 from workbench.views.cards import empty, head, key, lately, stat
 from workbench.views.data_budget import BudgetOf, Entry, Savings
 from workbench.views.plots_budget import KINDS, LINES
@@ -29,12 +30,27 @@ def figures(b: BudgetOf, curves: Curves) -> str:
         stat("Tokens generated", count(tokens), f"{count(rollouts)} rollouts, evaluation left out"),
         stat("With signal", share(useful, tokens), f"{count(useful)} tokens trained on with an advantage"),
         stat("Asked, spent", f"{asked:,.0f}, {spent:,.0f}" if len(a.step) else "–", "rollouts a step, last 20 steps"),
-        stat("Saved", share(saved, flat) if flat else "–", f"{count(saved)} tokens against rollouts one by one"),
+        stat("Saved", share(saved, flat) if flat else "–", _against(saved)),
         stat("Evaluation", count(evaluated), "tokens besides, never trained on"),
         stat("Cost of signal", f"{tokens / max(a.useful.sum(), 1):,.0f}" if len(a.step) else "–", "tokens generated for each rollout with signal"),
         stat("Speed", f"{tokens / seconds:,.0f}" if seconds else "–", "tokens a second over whole steps"),
     ]  # fmt: skip
     return f'<div class="stats">{"".join(stats)}</div>'
+
+
+def _against(saved: float) -> str:
+    if saved < 0:
+        return f"{count(-saved)} tokens more than the kept rollouts one by one"
+    return f"{count(saved)} tokens less than the rollouts one by one"
+
+
+def savings_head() -> str:
+    """Legend of the card on savings."""
+    return head(
+        "Saved by sharing and cutting",
+        key(LINES["spent"], "tokens generated", form="line"),
+        key(theme.ASKED, "one by one", form="dots"),
+    )
 
 
 def share(some: float, whole: float) -> str:

@@ -15,6 +15,9 @@ KINDS = theme.BUDGET | {OTHER: "#6b6fd0"}
 PARTS = {"with signal": theme.PASS, "zero advantage": theme.ZERO, "lost": "#d98200", OTHER: "#6b6fd0"}
 """Colours of the parts of a prompt's or stratum's cost."""
 
+LOSS = "#d4512a"
+"""Colour of tokens generated beyond what rollouts one by one would have cost."""
+
 LINES = {"asked": theme.CHOSEN, "spent": theme.LEARNING, "useful": theme.PASS}
 
 SHORT = """
@@ -42,7 +45,7 @@ def thinned(step: np.ndarray, *columns: np.ndarray) -> tuple[np.ndarray, ...]:
 class AskedPlot:
     """Training rollouts of each step: asked for, generated, and trained on with an advantage that is not zero."""
 
-    def __init__(self, steps: Range1d, height: int = 250) -> None:
+    def __init__(self, steps: Range1d, height: int = 330) -> None:
         self.source = ColumnDataSource({k: [] for k in ("step", *LINES)})
         p = canvas(height, steps, "rollouts per step", fmt=NumeralTickFormatter(format="0,0"))
         p.y_range.start = 0  # type: ignore[union-attr]
@@ -69,10 +72,11 @@ class SavingsPlot:
     """Tokens generated so far, and what the same kept rollouts would have cost one by one."""
 
     def __init__(self, steps: Range1d, height: int = 190) -> None:
-        self.source = ColumnDataSource({k: [] for k in ("step", "generated", "flat", "saved")})
+        self.source = ColumnDataSource({k: [] for k in ("step", "generated", "flat", "top", "saved")})
         p = canvas(height, steps, "tokens so far", fmt=CustomJSTickFormatter(code=SHORT))
         p.y_range.start = 0  # type: ignore[union-attr]
-        p.varea("step", "generated", "flat", source=self.source, color=theme.PASS, alpha=0.2)
+        p.varea("step", "generated", "top", source=self.source, color=theme.PASS, alpha=0.2)
+        p.varea("step", "flat", "top", source=self.source, color=LOSS, alpha=0.2)
         p.line("step", "flat", source=self.source, color=theme.ASKED, line_width=2, line_dash=[5, 4])
         line = p.line("step", "generated", source=self.source, color=theme.LEARNING, line_width=2.4)
         tips = [
@@ -89,4 +93,5 @@ class SavingsPlot:
         k = max(1, -(-len(s.step) // MOST))
         at = np.arange(len(s.step) - 1, -1, -k)[::-1]  # the last step is always among them
         made, flat = np.cumsum(s.generated)[at], np.cumsum(s.flat_equivalent)[at]
-        self.source.data = {"step": s.step[at], "generated": made, "flat": flat, "saved": flat - made}
+        top = np.maximum(made, flat)
+        self.source.data = {"step": s.step[at], "generated": made, "flat": flat, "top": top, "saved": flat - made}

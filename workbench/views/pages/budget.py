@@ -105,8 +105,7 @@ class BudgetPage(Page):
         put(self.text["ledger"], cards.head("Ledger") + cards_budget.ledger(b.ledger, b.used_again))
         put(self.text["asked"], cards_budget.asked_head())
         self.made.update(b.asked)
-        note = "<span>tokens, evaluation left out</span>"
-        put(self.text["savings"], cards.head("Saved by sharing and cutting", note) + cards_budget.savings(b.savings))
+        put(self.text["savings"], cards_budget.savings_head() + cards_budget.savings(b.savings))
         self.saved.update(b.savings)
         self._draw_strata()
         self._draw_prompts()
