@@ -1,5 +1,5 @@
-"""One of several processes that share an optimiser step. Arguments: rank, ranks, rendezvous file, output, and "shard" where
-weights are divided between them. Over gloo on processors, over NCCL where every process has a GPU.
+"""One of several processes that share an optimiser step. Arguments: rank, ranks, rendezvous file, output, "shard" where
+weights are divided between them, "world" for steps of a whole world. Over gloo on processors, over NCCL where every process has a GPU.
 """
 
 from __future__ import annotations
@@ -10,12 +10,16 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
+import numpy as np
 import torch
 import torch.distributed as dist
 
-from tests.live.conftest import toy_model
+from tests.live.conftest import ToyTask, pool_of, toy_model, toy_tokenizer
 from tests.live.test_policy import advantage, lines, surrogate
-from workbench.types import Loss
+from workbench.pipeline import Pipeline, run
+from workbench.stages import Checkpoint, Prune
+from workbench.types import Budget, Cut, Loss, Plan
+from workbench.worlds.live import LiveWorld
 from workbench.worlds.policy import Policy
 from workbench.worlds.sharding import whole
 
@@ -70,6 +74,38 @@ def facts(shard: bool = False, device: str = "cpu", folder: Path | None = None) 
     return {k: v.cpu() if isinstance(v, torch.Tensor) else v for k, v in found.items()}
 
 
+def lived(shard: bool = False, device: str = "cpu", folder: Path | None = None) -> dict:
+    """Three steps of a toy world, an evaluation and a checkpoint: what was generated, and how it was learned from."""
+    torch.set_num_threads(1)
+    task = ToyTask(pool_of(range(2, 14)), pool_of(range(50, 53)))
+    world = LiveWorld(
+        task, (toy_model(), toy_tokenizer()), seed=3, lr=1e-2, device=device, sampling="float32", precision="float32",
+        engine="transformers", update={"shard": shard}, budget=60,
+    )  # fmt: skip
+    pipeline = Pipeline.parse("grpo")
+    steps = [s for _, s in run(pipeline, world, Budget(prompts=3, rollouts=12), steps=3, seed=3)]
+    every = Checkpoint(2)
+
+    def cut(frontier) -> Cut:
+        out = frontier.branch % 2 == 1
+        return Cut((~out).astype(int), np.where(out, "odd", ""), np.ones(len(out)))
+
+    grown = world.sample(Plan(np.array([0, 4]), np.array([4, 3]), step=9), None, Prune(cut, every))
+    evaluated = world.evaluate(3)
+    if folder is not None:
+        world.save(folder / "world")
+    return {
+        "id": [s.rollouts.id.tolist() for s in steps],
+        "tokens": [s.rollouts.tokens.values.tolist() for s in steps] + [evaluated.tokens.values.tolist()],
+        "grown": (grown.id.tolist(), grown.tokens.values.tolist(), grown.finish.tolist()),
+        "reward": [s.rollouts.reward.tolist() for s in steps] + [evaluated.reward.tolist()],
+        "prefilled": [s.update["prefilled_tokens"] for s in steps],
+        "loss": [s.update["loss"] for s in steps],
+        "logp_gap": [s.update["logp_gap"] for s in steps],
+        "files": sorted(p.name for p in folder.iterdir()) if folder is not None else [],
+    }
+
+
 if __name__ == "__main__":
     rank, ranks = int(sys.argv[1]), int(sys.argv[2])
     gpu = "cuda" in sys.argv[5:]
@@ -83,10 +119,10 @@ if __name__ == "__main__":
         timeout=timedelta(seconds=60),
         device_id=torch.device("cuda", rank) if gpu else None,
     )
-    saved = Path(sys.argv[3] + "-saved")
+    saved, shard = Path(sys.argv[3] + "-saved"), "shard" in sys.argv[5:]
     saved.mkdir(exist_ok=True)
-    torch.save(
-        facts("shard" in sys.argv[5:], f"cuda:{rank}" if gpu else "cpu", saved if "shard" in sys.argv[5:] else None),
-        sys.argv[4],
+    found = (lived if "world" in sys.argv[5:] else facts)(
+        shard, f"cuda:{rank}" if gpu else "cpu", saved if shard else None
     )
+    torch.save(found, sys.argv[4])
     dist.destroy_process_group()

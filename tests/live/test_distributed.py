@@ -13,7 +13,7 @@ import torch.distributed as dist
 from workbench.worlds import distributed
 
 from .conftest import toy_model
-from .run_rank import facts
+from .run_rank import facts, lived
 
 SCRIPT = Path(__file__).with_name("run_rank.py")
 
@@ -69,9 +69,16 @@ def test_two_processes_take_the_step_of_one(tmp_path) -> None:
     agree(*together(tmp_path), facts())
 
 
+@pytest.fixture(scope="module")
+def divided(tmp_path_factory) -> tuple[Path, list[dict]]:
+    """A folder saved by two processes that hold half of the weights each, and what they found."""
+    folder = tmp_path_factory.mktemp("divided")
+    return folder / "meet-saved", together(folder, "shard")
+
+
 @gloo
-def test_two_processes_with_half_the_weights_each_take_the_step_of_one(tmp_path) -> None:
-    first, second = together(tmp_path, "shard")
+def test_two_processes_with_half_the_weights_each_take_the_step_of_one(divided) -> None:
+    _, (first, second) = divided
     alone = facts()
     agree(first, second, alone)
     assert first["held"] + second["held"] == alone["held"]
@@ -84,15 +91,30 @@ def test_two_processes_with_half_the_weights_each_take_the_step_of_one(tmp_path)
 
 
 @gloo
-def test_a_folder_saved_from_divided_weights_is_an_ordinary_one(tmp_path) -> None:
+def test_a_folder_saved_from_divided_weights_is_an_ordinary_one(divided) -> None:
     from workbench.worlds.policy import Policy
 
-    first, _ = together(tmp_path, "shard")
+    folder, (first, _) = divided
     policy = Policy(toy_model(seed=9))
-    policy.load(tmp_path / "meet-saved")
+    policy.load(folder)
     assert policy.version == 2
     assert torch.equal(torch.cat([p.detach().flatten() for p in policy.parameters]), first["weights"])
     assert all(s["exp_avg"].shape == p.shape for p, s in policy.optimizer.state.items())
+
+
+@gloo
+@pytest.mark.parametrize("how", [[], ["shard"]], ids=["parallel", "sharded"])
+def test_two_processes_live_the_run_of_one(tmp_path, how) -> None:
+    first, second = together(tmp_path, "world", *how)
+    assert first == second
+    alone = lived()
+    for name in ("id", "tokens", "grown", "reward", "prefilled"):
+        assert first[name] == alone[name], name
+    assert first["loss"] == pytest.approx(alone["loss"], abs=1e-5)
+    assert max(first["logp_gap"]) < 1e-4  # each step was sampled from the weights that it trained
+    if how:
+        assert first["files"] == ["world"]
+        assert (tmp_path / "meet-saved" / "world" / "model.safetensors").exists()
 
 
 def test_what_cannot_be_divided_is_named() -> None:
@@ -105,6 +127,15 @@ def test_what_cannot_be_divided_is_named() -> None:
         Policy(toy_model(), shard=True, row_norms=True)
     with pytest.raises(ValueError, match="sharding needs Policy"):
         StreamPolicy(toy_model(), shard=True)
+
+
+def test_processes_do_not_overlap_their_steps(monkeypatch) -> None:
+    from workbench.worlds.asynchronous import Overlap
+    from workbench.worlds.sim import SimWorld
+
+    monkeypatch.setattr(distributed, "ranks", lambda: 2)
+    with pytest.raises(ValueError, match="processes meet in the order of their calls"):
+        Overlap(SimWorld(n_prompts=20), 1, lambda: 3)
 
 
 two = pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two CUDA devices")

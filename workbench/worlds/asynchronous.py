@@ -29,6 +29,7 @@ import numpy as np
 
 from workbench.pipeline import NO_WISH, Pipeline, States, Wishes, advance
 from workbench.types import Budget, Plan, Rollouts, Step
+from workbench.worlds import distributed
 from workbench.worlds.engines.transformers import TransformersEngine
 
 
@@ -193,6 +194,10 @@ class Overlap:
     def __init__(self, world: Any, staleness: int, last: Callable[[], int]) -> None:
         if staleness < 0:
             raise ValueError(f"staleness={staleness}; a policy cannot be trained on rollouts of its future")
+        if staleness and distributed.ranks() > 1:
+            raise ValueError(
+                "processes meet in the order of their calls, which two threads of each would mix up; staleness=0"
+            )
         self.staleness, self._last = staleness, last
         self._held = _Held(world)
         self._waiting: deque[_Ahead] = deque()

@@ -1,6 +1,6 @@
-"""One optimiser step shared by processes: each computes some of the micro-batches, and their gradients are added up.
+"""A step shared by processes: each generates and verifies some of the rows, and computes some of the micro-batches.
 
-Every process holds all weights and all rows. A token's share in the loss is that of the whole step (see `microbatch`),
+Every process holds all weights (or its part of them, see `sharding`) and, once they are told each other, all rows. A token's share in the loss is that of the whole step (see `microbatch`),
 so the sum over processes is the gradient that one process would have had, however rows were dealt out.
 """
 
@@ -34,6 +34,24 @@ def meet() -> None:
         dist.barrier()
 
 
+def heard(value: T) -> list[T]:
+    """What every process has to say, in order; it is pickled on the way, so it comes from this program alone."""
+    if ranks() == 1:
+        return [value]
+    said: list[T] = [value] * ranks()
+    dist.all_gather_object(said, value)
+    return said
+
+
+def agreed(value: T) -> T:
+    """The first process's value: what all have computed alike, but for rounding."""
+    if ranks() == 1:
+        return value
+    box = [value]
+    dist.broadcast_object_list(box, src=0)
+    return box[0]
+
+
 def mine(batches: Sequence[T]) -> Sequence[T]:
     """The micro-batches that this process computes: every n-th, so that widths are spread evenly."""
     return batches[dist.get_rank() :: ranks()] if ranks() > 1 else batches
@@ -57,15 +75,14 @@ def add_up(
     """
     if ranks() == 1:
         return
-    heard: list[Tally] = [tally] * ranks()
-    dist.all_gather_object(heard, tally)
-    worked = next((one for one in heard if one.tokens), heard[0])
+    said = heard(tally)
+    worked = next((one for one in said if one.tokens), said[0])
     tally.lr_scale = worked.lr_scale
     tally.stats = {
-        n: sum(one.stats.get(n, 0.0) for one in heard) for n in dict.fromkeys(n for o in heard for n in o.stats)
+        n: sum(one.stats.get(n, 0.0) for one in said) for n in dict.fromkeys(n for o in said for n in o.stats)
     }
     for name in ("loss", "gap", "kl", "tokens"):
-        setattr(tally, name, sum(getattr(one, name) for one in heard))
+        setattr(tally, name, sum(getattr(one, name) for one in said))
     for column in columns:
         whole = torch.from_numpy(column).to(device)
         dist.all_reduce(whole)

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from workbench.types import Pool, Rollouts
+from workbench.worlds import distributed
 from workbench.worlds.growing import UNJUDGED
 
 COLUMNS = ("answer", "reward", "correct", "failure")
@@ -28,7 +29,8 @@ class Judging:
 
     def __init__(self, task: Any, pool: Pool) -> None:
         self.task, self.pool = task, pool
-        self.early = hasattr(task, "score_each") and hasattr(getattr(task, "verifier", None), "submit")
+        apart = hasattr(task, "score_each") and hasattr(getattr(task, "verifier", None), "submit")
+        self.early = apart and distributed.ranks() == 1
         self._parts: SimpleQueue[Rollouts | None] = SimpleQueue()
         self._put: set[str] = set()
         self._thread: ThreadPoolExecutor | None = None
@@ -45,6 +47,9 @@ class Judging:
     def finish(self, rows: Rollouts) -> Rollouts:
         """All rows with their verdicts; what was put is not judged again, what was cut off is not judged at all."""
         cut = np.isin(rows.finish, UNJUDGED)
+        if distributed.ranks() > 1:
+            own = rows.take(distributed.mine(np.flatnonzero(~cut)))
+            return filled(rows, [p for p in distributed.heard(self.task.score(own, self.pool)) if len(p)])
         if self._scored is None and not cut.any():
             return self.task.score(rows, self.pool)
         rest = np.flatnonzero(~cut & ~np.isin(rows.id, list(self._put)))

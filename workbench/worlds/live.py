@@ -21,10 +21,10 @@ from workbench.numerics.pieces import pieces_of
 from workbench.pipeline import fates
 from workbench.stages import Branch, LossFn, Prune
 from workbench.types import Advantage, Node, Plan, Pool, Ragged, Resume, Rollouts, Text
-from workbench.worlds import adapters, starts
-from workbench.worlds.engines import NO_SEGMENTS, Ended, Segments
+from workbench.worlds import adapters, distributed, starts
+from workbench.worlds.engines import NO_SEGMENTS, Ended, Segments, put_together
 from workbench.worlds.engines.attention import use_grouped
-from workbench.worlds.engines.choice import pick
+from workbench.worlds.engines.choice import copied, pick
 from workbench.worlds.engines.draws import streams
 from workbench.worlds.engines.llama import supported
 from workbench.worlds.engines.transformers import ROWS, TransformersEngine
@@ -78,7 +78,10 @@ class LiveWorld:
     32,768 where Llamas are trained in streams (`packing`). threads: of torch, None leaves them. engine: "transformers",
     "graph", "vllm", a server's address, or "auto", the faster by a short measurement where there is a GPU; a mapping
     {"name": ..., **settings} gives it settings (see `engines.choice`). update: more settings of `Policy`
-    (recompute, reference, row_norms, clip, betas), and lora: the rank of adapters trained instead of all weights.
+    (recompute, reference, row_norms, clip, betas, shard), and lora: the rank of adapters trained instead of all weights.
+
+    Where torch.distributed is set up, one process a GPU, each generates and verifies some of the rows of `sample` (trees:
+    all of them, and takes the first one's) and computes some of the micro-batches of `update`; all hold the same rows and weights, and make the same calls.
     """
 
     offers = frozenset(
@@ -119,8 +122,10 @@ class LiveWorld:
             adapters.add(trained, int(rank), seed=seed)  # type: ignore[call-overload]
             engine = "transformers"  # the others read weights and would leave the adapters out
         precision = precision if precision != "auto" else _fast_dtype(self.parameters, device)
-        plain = rank or more.get("row_norms") or supported(trained)  # what streams cannot do
+        plain = rank or more.get("row_norms") or more.get("shard") or supported(trained)  # what streams cannot do
         streamed = trained.device.type == "cuda" and precision == "bfloat16" and not plain
+        self.sampling = sampling if sampling != "auto" else _fast_dtype(self.parameters, device)
+        sampler = copied(trained, self.sampling) if more.get("shard") else None  # while the weights are whole
         self.policy = (StreamPolicy if streamed else Policy)(
             trained,
             lr=lr if lr is not None else (1e-5 if self.parameters > LARGE else 1e-4),
@@ -129,8 +134,10 @@ class LiveWorld:
             temperature=temperature,
             **more,  # type: ignore[arg-type]
         )
-        self.sampling = sampling if sampling != "auto" else _fast_dtype(self.parameters, device)
-        self.engine, self.engine_why = pick(trained, self.sampling, engine)
+        if sampler is None:
+            self.engine, self.engine_why = pick(trained, self.sampling, engine)
+        else:
+            self.engine, self.engine_why = sampler, "transformers: a whole copy, for the trained weights are divided"
         own = type(self).offers - getattr(self.engine, "lacks", frozenset())
         self.offers = own | getattr(task, "offers", frozenset())  # what its verifier leaves, such as scores of steps
         self.stop_ids = frozenset(task.stop_ids(self.tokenizer))
@@ -185,7 +192,7 @@ class LiveWorld:
             if branch is None and prune is None:
                 rows, made = self._generate(begins, asked, limit, self._names(asked, begins), judging)
             else:
-                rows, made = self._grow(begins, asked, limit, branch, prune, judging)
+                rows, made = distributed.agreed(self._grow(begins, asked, limit, branch, prune, judging))
             self._spent.update(
                 sample_seconds=made.seconds,
                 sample_cpu_seconds=time.process_time() - cpu,
@@ -342,7 +349,9 @@ class LiveWorld:
         before = [begins[a].trail for a in rows.ask]
         room = limit - [b.trail.n for b in begins]
         going = np.array([not b.ended for b in begins], bool) & (room > 0)
-        asks, on = np.flatnonzero(going), np.flatnonzero(going[rows.ask])
+        every = np.flatnonzero(going)
+        asks = distributed.mine(every)
+        on = np.flatnonzero(np.isin(rows.ask, asks))
         made, watch = NO_SEGMENTS, {}
         if judging is not None and judging.early and getattr(self.engine, "tells", False):
             watch = {"ended": self._groups(rows, before, on, judging)}
@@ -357,6 +366,8 @@ class LiveWorld:
                 stop=self.stop_ids,
                 **watch,
             )
+        if distributed.ranks() > 1:
+            on, made = np.concatenate(distributed.heard(on)), put_together(distributed.heard(made))
         place = np.full(len(rows), len(on))  # what has ended already goes on with nothing
         place[on] = np.arange(len(on))
         now = [Ragged.concat([c, Ragged.of([[]], c.values.dtype)]).take(place) for c in made[:3]]
@@ -484,6 +495,8 @@ class LiveWorld:
         draft = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
         try:
             self.policy.save(draft)
+            if not distributed.first():
+                return
             self.tokenizer.save_pretrained(draft)
             starts.save(self._unfinished, draft)
             if folder.exists():
@@ -495,6 +508,7 @@ class LiveWorld:
                 draft.rename(folder)
         finally:
             shutil.rmtree(draft, ignore_errors=True)
+            distributed.meet()
 
     def load(self, folder: Path) -> None:
         """Go on from what `save` wrote."""

@@ -35,6 +35,14 @@ NO_SEGMENTS = Segments(*(Ragged.of([], d) for d in (np.int32, np.float32, np.flo
 """Of no rows."""
 
 
+def put_together(parts: Sequence[Segments]) -> Segments:
+    """The rows of all parts, made at the same time: counts are summed, seconds are the slowest one's."""
+    columns = [Ragged.concat([part[k] for part in parts]) for k in range(3)]
+    finish = np.concatenate([part.finish for part in parts])
+    counts = [sum(getattr(part, name) for part in parts) for name in ("prefilled", "decoded")]
+    return Segments(*columns, finish, *counts, max(part.seconds for part in parts))
+
+
 class Until(NamedTuple):
     """Where a row pauses before its limit: after one of the marker tokens, or where the last token's entropy exceeded
     `entropy` nats."""

@@ -98,8 +98,11 @@ def _graph(trained: PreTrainedModel, dtype: str, **settings):
 
 
 def _plain(trained: PreTrainedModel, dtype: str, **settings) -> TransformersEngine:
-    if dtype == "float32":
-        return TransformersEngine(trained, **settings)
+    return TransformersEngine(trained, **settings) if dtype == "float32" else copied(trained, dtype, **settings)
+
+
+def copied(trained: PreTrainedModel, dtype: str, **settings) -> TransformersEngine:
+    """A sampler over a copy of the trained weights in a dtype; `sync` copies them again."""
     twin = deepcopy(trained).eval().requires_grad_(False)
     for weight in twin.parameters():  # not twin.to(dtype): that would round the rotary frequencies too
         weight.data = weight.data.to(getattr(torch, dtype))

@@ -19,6 +19,7 @@ from workbench.worlds.engines.forward import body, fan_out, logits_of, prefill
 from workbench.worlds.engines.record import Record
 from workbench.worlds.engines.sampling import choose, invert
 from workbench.worlds.engines.session import TransformersSession
+from workbench.worlds.sharding import whole
 
 __all__ = ["ROWS", "TransformersEngine", "choose", "invert"]
 
@@ -53,10 +54,12 @@ class TransformersEngine:
 
     @torch.no_grad()
     def sync(self) -> None:
-        """Copy the policy's weights into the sampling copy; nothing to do where they are the same tensors."""
+        """Copy the policy's weights into the sampling copy; nothing to do where they are the same tensors.
+
+        Weights divided between processes are gathered one by one: every process has to come."""
         if self.copy_of is not None:
             for mine, theirs in zip(self.model.parameters(), self.copy_of.parameters(), strict=True):
-                mine.copy_(theirs)
+                mine.copy_(whole(theirs))
 
     def open(
         self,
