@@ -1,4 +1,4 @@
-"""Figures of speed and learning, appended as JSON lines: `workbench bench demo | import | start | store | lake | peers | engine | loop | methods | replay | study | trees | all`.
+"""Figures of speed and learning, appended as JSON lines: `workbench bench demo | import | start | store | lake | peers | engine | loop | methods | replay | report | study | trees | all`.
 
 One object a figure: bench, case, metric, value, unit, peer, ratio (ours / peer, measured in the same run), machine,
 card, date, versions. Wall seconds stand beside CPU seconds, since two busy cores can slow a step twofold.
@@ -158,6 +158,12 @@ def _bench_trees(case: str | None) -> Iterator[Figure]:
     yield from bench_trees(case)
 
 
+def _bench_report(case: str | None) -> Iterator[Figure]:
+    from workbench.bench_report import bench_report
+
+    yield from bench_report(case)
+
+
 def _bench_peers(case: str | None) -> Iterator[Figure]:
     from workbench.bench_peers import bench_peers
 
@@ -172,6 +178,7 @@ BENCHES: dict[str, Callable[[str | None], Iterator[Figure]]] = {
     "lake": _bench_lake,
     "peers": _bench_peers,
     "replay": _bench_replay,
+    "report": _bench_report,
     "engine": _bench_engine,
     "loop": _bench_loop,
     "methods": _bench_methods,

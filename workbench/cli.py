@@ -122,7 +122,7 @@ def build_parser() -> argparse.ArgumentParser:
 
     bench = commands.add_parser("bench", help="measure speed and learning; figures are appended as JSON lines")
     bench.add_argument(
-        "name", help="demo, import, start, store, lake, peers, engine, loop, methods, replay, study, trees or all"
+        "name", help="demo, import, start, store, lake, peers, engine, loop, methods, replay, report, study, trees or all"
     )
     bench.add_argument("--case", help="only this case, for example tiny")
     bench.add_argument("--out", type=Path, default=Path("tests/benchmarks/results"))

@@ -109,5 +109,7 @@ def _recorded(experiment: Experiment) -> tuple[str | None, str, int]:
 
 
 def _key(experiment: Mapping[str, Any]) -> str:
-    """What makes two experiments the same; where they are kept and what they are called does not."""
-    return json.dumps({k: v for k, v in experiment.items() if k not in ("store", "name")}, sort_keys=True)
+    """What makes two experiments the same; where they are kept and what they are called does not.
+
+    Nor does a setting that is off: an older workbench did not know it."""
+    return json.dumps({k: v for k, v in experiment.items() if v and k not in ("store", "name")}, sort_keys=True)

@@ -9,8 +9,9 @@ import pytest
 
 from workbench.analysis.compare import Curve, compare, unfair
 from workbench.cli import main
+from workbench.experiment import Experiment
 from workbench.store import Store
-from workbench.sweep import Sweep
+from workbench.sweep import Sweep, _key
 
 FILE = """
 [experiment]
@@ -111,6 +112,14 @@ def test_a_finished_sweep_has_nothing_to_do_and_a_cut_one_goes_on(tmp_path: Path
     said.clear()
     assert sweep.run(said.append, store=str(tmp_path / "store")) == made
     assert all("there already" in s for s in said)
+
+
+def test_a_run_of_an_older_workbench_is_known_again() -> None:
+    e = Sweep(Experiment(model="sim"), ("grpo",), (0,)).experiment
+    old = {k: v for k, v in e.to_dict().items() if k not in ("eval_samples", "eval_sets")}
+    assert _key(old) == _key(e.to_dict())
+    assert _key(e.with_(eval_samples=8).to_dict()) != _key(old)
+    assert _key(e.with_(eval_every=0).to_dict()) != _key(old)
 
 
 def test_everything_unfair_is_named() -> None:

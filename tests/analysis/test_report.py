@@ -156,12 +156,12 @@ def test_formulas_in_cells_are_text_and_numbers_stay_numbers() -> None:
     table = Table(
         "t",
         (Column("a", "a"), Column("b", "b_1", "f3")),
-        [{"a": "=1+1", "b": -0.5}, {"a": "50 % & more_", "b": None}],
+        [{"a": "=1+1", "b": -0.5}, {"a": "50 % & more_ <x>", "b": None}],
         "A & b",
     )
-    assert markdown.as_csv(table).splitlines() == ["a,b", "'=1+1,-0.5", "50 % & more_,"]
+    assert markdown.as_csv(table).splitlines() == ["a,b", "'=1+1,-0.5", "50 % & more_ <x>,"]
     latex = markdown.as_latex(table)
-    assert r"50 \% \& more\_ & -- \\" in latex
+    assert r"50 \% \& more\_ \textless{}x\textgreater{} & -- \\" in latex
     assert r"=1+1 & $-$0.500 \\" in latex
     assert r"\caption{A \& b}" in latex
     assert r"\begin{tabular}{lr}" in latex

@@ -13,6 +13,7 @@ from workbench.report.svg import Panel, Ranged, Series, figure, intervals
 from workbench.views import theme
 from workbench.views.data import RunData
 from workbench.views.tables import Stack, binned, smooth
+from workbench.views.text import one_line
 
 HUES = ("#2f81d6", "#d98200", "#13a082", "#a9669f", "#d4512a", "#5c7cba", "#b8a02c", "#7fbdea")
 """Colours of things without a meaning of their own, in order: pipelines, numbers of samples."""
@@ -109,7 +110,7 @@ def families(passes: Scores, name: str, most: int = 16) -> Figure:
         panels.append(
             Panel(
                 [Series("pass@1", theme.LEARNING, step, mean, *band, "both" if len(step) < 20 else "line")],
-                title=n[:26],
+                title=one_line(n, 22),
                 y=(0, 1),
                 percent=True,
             )

@@ -160,7 +160,7 @@ def _box(p: Panel, left: float, top: float, width: float, height: float) -> Box:
     if high <= low:
         low, high = low - 0.5, high + 0.5
     return Box(
-        left + (56 if p.y_label else 46), left + width - 14, top + (24 if p.title else 10), top + height - (38 if p.x_label else 24), (low, high), _y(p)
+        left + (56 if p.y_label else 46), left + width - 22, top + (24 if p.title else 10), top + height - (38 if p.x_label else 24), (low, high), _y(p)
     )  # fmt: skip
 
 
