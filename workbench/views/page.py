@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 import traceback
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import panel as pn
 import panel_material_ui as pmui
@@ -18,6 +19,7 @@ from workbench.store.errors import StoreError
 from workbench.views import cards, theme
 from workbench.views.data import RunData, Source
 from workbench.views.data_steering import steering
+from workbench.views.keys import Keys
 from workbench.views.pages import PAGES, TITLES
 from workbench.views.pages.base import Page, card, pane, plot, put, switch
 from workbench.views.state import Selection, address, chosen_by
@@ -77,8 +79,15 @@ class Dashboard:
         self.asked.visible = False
         self.wheel = Wheel(self.chosen, self.may_steer) if "live" in self.names else None
         navigation = [self.tabs] if len(self.names) > 1 else [pn.Spacer(sizing_mode="stretch_width")]
+        keys = {str(i): partial(self.chosen.param.update, page=n) for i, n in enumerate(self.names, 1)}
+        keys["s"] = lambda: self.show_sql.param.update(value=not self.show_sql.value)
         self.navigation = pn.Row(
-            *navigation, self.show_sql, stylesheets=[theme.NAVIGATION], sizing_mode="stretch_width", margin=0
+            *navigation,
+            self.show_sql,
+            Keys(keys),
+            stylesheets=[theme.NAVIGATION],
+            sizing_mode="stretch_width",
+            margin=0,
         )
         self.empty = card(12, pane(cards.empty("Looking for runs …")))
         self.broken = card(12, pane())
@@ -308,6 +317,8 @@ def app(
 
     A mistake while it is built becomes a page that says so."""
     try:
+        if pn.state.curdoc is not None and pn.state.curdoc.session_context is not None:
+            pn.extension("tabulator")  # a page turned to later finds its scripts loaded
         page = Dashboard(store_url, run, pages, may_steer)
         if (where := pn.state.location) is not None:
             page.bind(where)

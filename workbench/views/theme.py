@@ -107,6 +107,9 @@ pre { white-space: pre-wrap; overflow-wrap: anywhere; margin: 4px 0; max-height:
   background: color-mix(in srgb, var(--ink) 6%, transparent); border-radius: 6px; padding: 6px 9px; }
 pre.sql { max-height: 22em; }
 details { margin: 4px 0; } summary { cursor: pointer; }
+h3 { font-size: 13px; font-weight: 650; margin: 10px 0 2px; }
+a { color: #2f81d6; }
+.words td { padding-right: 14px; }
 .bar { display: flex; height: 16px; border-radius: 4px; overflow: hidden; margin: 6px 0 8px; }
 .bar i { display: block; height: 100%; }
 table { border-collapse: collapse; width: 100%; }

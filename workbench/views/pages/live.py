@@ -11,6 +11,7 @@ from workbench.views.data import RunData, Source
 from workbench.views.data_difficulty import amount
 from workbench.views.data_steering import UNDOABLE, steering
 from workbench.views.heatmap import HeatMap
+from workbench.views.keys import Keys
 from workbench.views.pages.base import Asked, Page, card, grid, pane, plot, put
 from workbench.views.plots import CurvesPlot, PromptPlot, StackPlot, follow, steps_range
 from workbench.views.state import OBSERVED, ORDERS, Selection
@@ -63,7 +64,8 @@ class Live(Page):
         self.next = pmui.Button(label="Next group", icon="navigate_next", on_click=lambda _: self._next(), **small)
         self.beliefs.param.watch(self._believed, "value")
         tools = pn.FlexBox(self.beliefs, self.order, margin=(4, 0, 2, 0))
-        groups = pn.FlexBox(self.which, self.next, margin=0)
+        keys = Keys({"p": lambda: self._move(1), "n": lambda: self._move(-1), "g": self._next})
+        groups = pn.FlexBox(self.which, self.next, keys, margin=0)
         self.body = grid(
             card(12, self.head),
             card(8, self.text["curves"], plot(self.curves.figure)),

@@ -1,0 +1,62 @@
+"""Navigation, keys, the SQL page and the glossary in Chromium."""
+
+import pytest
+from test_views_browser import CHROMIUM, browser, opened, says  # noqa: F401
+
+from workbench.views.pages import PAGES, TITLES
+
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.skipif(CHROMIUM is None, reason="no `chromium` on the path; .ci/run installs Debian's"),
+]
+
+
+def test_every_page_is_reached_by_click_key_and_address(opened, recording):  # noqa: F811
+    recording().go(3)
+    page = opened(recording.store)
+    says(page, "Where the budget went")
+    page.get_by_role("tab", name=TITLES["sql"], exact=True).click()
+    says(page, "Ask the store")
+    assert "page=sql" in page.url
+    names = list(PAGES)
+    page.locator("body").click(position={"x": 2, "y": 700})
+    page.keyboard.press(str(names.index("glossary") + 1))
+    says(page, "Find a word")
+    page.keyboard.press("1")
+    says(page, "Where the budget went")
+    assert "page=" not in page.url
+    page.keyboard.press("s")
+    says(page, "The questions behind this page", 'store.ask("reward_by_step"')
+    for name in names:
+        page.goto(page.url.partition("?")[0] + f"?page={name}")
+        page.wait_for_function("name => document.title && location.search.includes(name)", arg=name)
+        page.get_by_role("tab", name=TITLES[name], exact=True).wait_for(timeout=30_000)
+        page.wait_for_timeout(1200)
+        assert page.get_by_text("could not be drawn").count() == 0, name
+
+
+def test_a_page_stands_alone(opened, recording):  # noqa: F811
+    recording().go(1)
+    page = opened(recording.store)
+    page.goto(page.url + "glossary")
+    says(page, "Find a word", "zero advantage")
+    assert page.get_by_role("tab").count() == 0
+
+
+def test_a_statement_is_asked_and_hostile_text_stays_text(opened, recording):  # noqa: F811
+    recording(hostile=True).go(1)
+    page = opened(recording.store)
+    page.goto(page.url + "?page=sql&query=reward_by_step")
+    says(page, "1 rows, in")
+    box = page.get_by_label("Statement", exact=False).first
+    box.fill("SELECT rollout_id, text FROM completions WHERE step = 1")
+    page.wait_for_timeout(500)
+    page.locator("button", has_text="Ask").first.click()
+    says(page, "64 rows, in", "window.hit=1")
+    assert page.evaluate("window.hit") is None
+    assert page.locator("img[src='x']").count() == 0
+    assert "SELECT" in page.url
+    box.fill("DROP TABLE runs")
+    page.wait_for_timeout(500)
+    page.locator("button", has_text="Ask").first.click()
+    says(page, "The store did not answer")

@@ -1,0 +1,260 @@
+"""The SQL page: any reading question to the store, saved or written by hand, as a table and a quick plot."""
+
+from __future__ import annotations
+
+import json
+import threading
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+import panel as pn
+import panel_material_ui as pmui
+from bokeh.models import ColumnDataSource
+from bokeh.plotting import figure
+
+from workbench.store.questions import load
+from workbench.views import cards, theme
+from workbench.views.data_sql import CELL, ROWS, SECONDS, Answer, ask, defaults, names_in
+from workbench.views.pages.base import Asked, Page, card, grid, pane, plot, put
+from workbench.views.text import duration, html
+
+if TYPE_CHECKING:
+    from workbench.views.data import RunData, Source
+    from workbench.views.state import Selection
+
+START = "-- Which prompts of a run were asked most, and how did they do?\nSELECT prompt_id, count(*) AS rollouts, avg(correct) AS solved\nFROM rollouts\nWHERE run = $run\nGROUP BY prompt_id\nORDER BY rollouts DESC"
+OWN = "your own statement"
+KINDS = ("line", "dots", "bars")
+TABLE = """
+.tabulator { font-size: 12.5px; background: transparent; border: 0; }
+.tabulator .tabulator-header { font-size: 12px; }
+.tabulator .tabulator-header .tabulator-col .tabulator-col-content { padding: 3px 6px; }
+.tabulator-row .tabulator-cell { padding: 4px 8px; font-size: 12.5px; }
+"""
+BOX = """
+textarea { font-family: ui-monospace, SFMono-Regular, Menlo, Consolas, monospace !important; font-size: 12.5px !important;
+  line-height: 1.45 !important; }
+"""
+
+
+class Sql(Page):
+    """A box for statements, the saved questions, the answer."""
+
+    name, title = "sql", "SQL"
+    needs_run = False
+
+    def __init__(self, source: Source, chosen: Selection) -> None:
+        super().__init__(source, chosen)
+        self.answer: Answer | None = None
+        self.inputs: dict[str, pmui.TextInput] = {}
+        self._run = chosen.run
+        self._described = self._filling = False
+        self._loaded = ""
+        self._build()
+        self._load(chosen.query or START)
+        if chosen.query in load():
+            self._wanted = True
+        chosen.param.watch(lambda e: self._load(e.new) if e.new and e.new != self._loaded else None, "query")
+
+    def _build(self) -> None:
+        small = {"size": "small", "margin": (6, 8, 0, 0)}
+        options = {OWN: ""} | {f"{q.text}  ({name})": name for name, q in load().items()}
+        self._wanted = False
+        self.saved = pmui.Select(
+            label="Saved questions", options=options, value="", sizing_mode="stretch_width", searchable=True, **small
+        )
+        self.saved.param.watch(self._pick, "value")
+        self.box = pmui.TextAreaInput(
+            label="Statement (DuckDB's SQL; reads only)", value="", rows=9, max_rows=24, auto_grow=True,
+            sizing_mode="stretch_width", size="small", margin=(10, 8, 0, 0), stylesheets=[BOX],
+            max_length=20_000,
+        )  # fmt: skip
+        self.box.param.watch(lambda e: self._follow(e.new), "value_input")
+        self.fields = pn.FlexBox(margin=0)
+        self.run = pmui.Button(label="Ask", icon="play_arrow", on_click=self._ask, margin=(10, 8, 4, 0), size="small")
+        self.said = pane()
+        self.tables = pane()
+        self.table = pn.widgets.Tabulator(
+            pd.DataFrame(), pagination="remote", page_size=20, disabled=True, show_index=False, layout="fit_data_fill",
+            sizing_mode="stretch_width", min_height=80, theme="simple", stylesheets=[TABLE], margin=(6, 0, 0, 0), visible=False,
+        )  # fmt: skip
+        self.points = ColumnDataSource({"x": [], "y": []})
+        p = figure(height=300, sizing_mode="stretch_width", tools="pan,box_zoom,reset,save", outline_line_color=None)
+        p.toolbar.autohide, p.toolbar.logo = True, None
+        line = p.line("x", "y", source=self.points, color=theme.LEARNING, width=2)
+        dots = p.scatter("x", "y", source=self.points, color=theme.LEARNING, size=6, alpha=0.6, line_color=None)
+        bars = p.vbar("x", top="y", source=self.points, width=0.8, color=theme.LEARNING, line_color=None)
+        self.glyphs, self.figure = dict(zip(KINDS, (line, dots, bars), strict=True)), p
+        self.x = pmui.Select(label="Across", options=[], width=150, **small)
+        self.y = pmui.Select(label="Up", options=[], width=150, **small)
+        self.kind = pmui.Select(label="As", options=list(KINDS), value="line", width=100, **small)
+        for widget in (self.x, self.y, self.kind):
+            widget.param.watch(lambda _: self._plot(), "value")
+        self.about_plot = pane(cards.empty("Nothing to draw", "The answer's columns of numbers can be plotted here."))
+        self.body = grid(
+            card(8, pane(cards.head("Ask the store")), self.saved, self.box, self.fields, self.run, self.said),
+            card(4, pane(cards.head("Tables")), self.tables),
+            card(8, pane(cards.head("Answer")), self.table),
+            card(4, pane(cards.head("Quick plot")), pn.FlexBox(self.x, self.y, self.kind, margin=0), self.about_plot, plot(p)),
+        )  # fmt: skip
+
+    # what the reader does
+
+    def _pick(self, event) -> None:
+        if not self._filling and event.new:
+            self.chosen.query = event.new
+
+    def _load(self, query: str) -> None:
+        """A saved question by its name, or a statement, into the box."""
+        self._loaded, self._filling = query, True
+        text = load()[query].sql.strip() if query in load() else query
+        self.box.param.update(value=text, value_input=text)
+        self.saved.value = query if query in load() else ""
+        self._filling = False
+        self._follow(text)
+
+    def _follow(self, text: str) -> None:
+        """One field for each $parameter of the statement; what was written into one stays."""
+        wanted = names_in(text)
+        if wanted == list(self.inputs):
+            return
+        begin = defaults(text, self.chosen.run)
+        self.inputs = {
+            name: self.inputs.get(name)
+            or pmui.TextInput(
+                label=f"${name}", value=_written(begin.get(name)), width=230, size="small", margin=(8, 8, 0, 0)
+            )
+            for name in wanted
+        }
+        self.fields[:] = list(self.inputs.values())
+
+    @property
+    def params(self) -> dict[str, object]:
+        """What stands in the fields."""
+        return {name: _read(f.value_input or f.value) for name, f in self.inputs.items()}
+
+    def _ask(self, *_) -> None:
+        """Ask in a thread of its own, so that no other viewer waits for it."""
+        text = self.box.value_input or self.box.value
+        if text.strip() != (load()[self._loaded].sql.strip() if self._loaded in load() else self._loaded.strip()):
+            self._loaded = self.chosen.query = text[:4000] if text != START else ""
+        params = self.params
+        self.run.disabled = True
+        put(self.said, '<span class="quiet">asking …</span>')
+        document = pn.state.curdoc
+
+        def work() -> None:
+            try:
+                found: Answer | Exception = ask(self.source, text, params)
+            except Exception as problem:
+                found = problem
+            if served:
+                document.add_next_tick_callback(lambda: self._arrived(found))
+            else:
+                self._arrived(found)
+
+        served = document is not None and document.session_context is not None
+        if served:
+            threading.Thread(target=work, name="question", daemon=True).start()
+        else:
+            work()
+
+    def _arrived(self, found: Answer | Exception) -> None:
+        """An answer, or what the store says of the statement, without a trace."""
+        self.run.disabled = False
+        if isinstance(found, Exception):
+            put(self.said, cards.error("The store did not answer", str(found)))
+        else:
+            self.answer = found
+            self._show(found)
+
+    def _show(self, answer: Answer) -> None:
+        more = f"; the first {ROWS:,}, there are more" if answer.more else ""
+        put(self.said, f'<span class="quiet">{answer.n:,} rows{more}, in {duration(answer.seconds)}</span>')
+        self.table.param.update(value=pd.DataFrame({k: _rounded(v) for k, v in answer.columns.items()}), visible=True)
+        numeric = answer.numeric
+        x = self.x.value if self.x.value in numeric else next(iter(numeric), None)
+        y = self.y.value if self.y.value in numeric and self.y.value != x else next((n for n in numeric if n != x), x)
+        self.x.param.update(options=numeric, value=x)
+        self.y.param.update(options=numeric, value=y)
+        self._plot()
+
+    def _plot(self) -> None:
+        answer = self.answer
+        known = answer is not None and self.x.value in answer.columns and self.y.value in answer.columns
+        self.about_plot.visible = not known
+        if answer is None or not known:
+            self.points.data = {"x": [], "y": []}
+            return
+        x, y = (np.asarray(answer.columns[w.value], float) for w in (self.x, self.y))
+        order = np.argsort(x, kind="stable") if self.kind.value == "line" else np.arange(len(x))
+        self.points.data = {"x": x[order], "y": y[order]}
+        for kind, glyph in self.glyphs.items():
+            glyph.visible = kind == self.kind.value
+        gaps = np.diff(np.unique(x[np.isfinite(x)]))
+        self.glyphs["bars"].glyph.width = 0.8 * float(gaps.min()) if len(gaps) else 0.8
+        self.figure.xaxis.axis_label, self.figure.yaxis.axis_label = self.x.value, self.y.value
+
+    @property
+    def asked(self) -> list[Asked]:
+        """The statement in the box."""
+        text = self.box.value_input or self.box.value
+        return [Asked("Answer", text, self.params)]
+
+    # what the shell hands over
+
+    def update(self, data: RunData | None, force: bool = False) -> None:
+        """Nothing moves by itself here: an answer stays until the next question."""
+        if not self._described:
+            put(self.tables, _tables(self.source))
+            self._described = True
+        field = self.inputs.get("run")
+        if field is not None and self.chosen.run and field.value in ("", self._run):
+            field.value = self._run = self.chosen.run  # follows the picker until another run is written there
+        if self._wanted and data is not None:
+            self._wanted = False
+            self._ask()
+
+
+def _rounded(column: np.ndarray) -> np.ndarray:
+    """Floats to six figures; the plot has them all."""
+    return np.array([float(f"{v:.6g}") for v in column]) if column.dtype.kind == "f" else column
+
+
+def _written(value: object) -> str:
+    return "" if value is None else value if isinstance(value, str) else json.dumps(value)
+
+
+def _read(text: str) -> object:
+    """A field as a parameter: a number, true, null or a list as JSON has them, else the text; empty is null."""
+    if not text.strip():
+        return None
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def _tables(source: Source) -> str:
+    """The tables and their columns with what they hold, folded."""
+    rows = source.store.sql(
+        "SELECT table_name, column_name, comment FROM columns ORDER BY table_name, rowid"
+    ).to_pylist()
+    found: dict[str, list[tuple[str, str]]] = {}
+    for r in rows:
+        found.setdefault(r["table_name"], []).append((r["column_name"] or "", r["comment"] or ""))
+
+    def described(table: str, columns: list[tuple[str, str]]) -> str:
+        about = next((text for c, text in columns if not c), "")
+        lines = "".join(
+            f"<tr><td><code>{html(c)}</code></td><td class='quiet'>{html(text)}</td></tr>" for c, text in columns if c
+        )
+        return (
+            f"<details><summary><b>{html(table)}</b> <span class='quiet'>{html(about)}</span></summary>"
+            f"<table>{lines}</table></details>"
+        )
+
+    parts = "".join(described(*item) for item in found.items())
+    limits = f"At most {ROWS:,} rows, {CELL} characters a cell and {SECONDS:.0f} seconds."
+    return f'<div class="quiet">{limits} Nothing can be written.</div>{parts}'
