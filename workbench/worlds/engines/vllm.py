@@ -15,6 +15,7 @@ import shutil
 import sys
 import tempfile
 import threading
+import weakref
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from importlib import metadata
@@ -106,6 +107,7 @@ class VllmEngine(Resubmitting):
         if sleep and cpu:
             raise ValueError("sleep gives a card back; there is none")
         self._folder = tempfile.mkdtemp(prefix="workbench-vllm-")
+        weakref.finalize(self, shutil.rmtree, self._folder, True)
         config = trained.config.__class__.from_dict(trained.config.to_dict())
         config.architectures = [type(trained).__name__]
         config.save_pretrained(self._folder)
@@ -161,7 +163,6 @@ class VllmEngine(Resubmitting):
         gc.collect()
         destroy_model_parallel()
         destroy_distributed_environment()
-        shutil.rmtree(self._folder, ignore_errors=True)
 
     def ask(
         self,
@@ -193,26 +194,30 @@ class VllmEngine(Resubmitting):
                 output_kind=told, extra_args={FIELD: (i, q.key, q.position, q.forced)},
             )  # fmt: skip
             self.engine.add_request(str(self._asked), {"prompt_token_ids": list(q.prompt)}, params)
-        open_ = set(names)
-        while open_:
-            for output in self.engine.step():
-                cached[names[output.request_id]] = output.num_cached_tokens or 0
-                if output.finished:
-                    open_.discard(output.request_id)
-            if broken := self._broken(names, open_, until):
-                self.engine.abort_request(sorted(broken))
-                open_ -= broken
+        waiting = set(names)
+        try:
+            while waiting:
+                for output in self.engine.step():
+                    cached[names[output.request_id]] = output.num_cached_tokens or 0
+                    if output.finished:
+                        waiting.discard(output.request_id)
+                if broken := self._broken(names, waiting, until):
+                    self.engine.abort_request(sorted(broken))
+                    waiting -= broken
+        finally:
+            if waiting:  # an interrupted call must not leave rows to the next one
+                self.engine.abort_request(sorted(waiting))
         return self._replies(requests, frozenset(stop), until, cached)
 
-    def _broken(self, names: dict[str, int], open_: set[str], until: Until) -> set[str]:
+    def _broken(self, names: dict[str, int], waiting: set[str], until: Until) -> set[str]:
         """Requests to end now: all after `abort`, else those whose last token was too uncertain to go on from."""
         if self._ending.is_set():
-            return set(open_)
+            return set(waiting)
         if until.entropy is None:
             return set()
         number, entropy = self.tape.last()
         unsure = set(number[entropy > until.entropy].tolist())
-        return {name for name in open_ if names[name] in unsure}
+        return {name for name in waiting if names[name] in unsure}
 
     def _replies(
         self, requests: Sequence[Request], stop: frozenset[int], until: Until, cached: list[int]
