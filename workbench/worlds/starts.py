@@ -7,13 +7,14 @@ as text: tokenising again may cut a text differently, and a log-probability of a
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
-from workbench.types import Ragged, Rollouts, Text
+from workbench.types import Node, Plan, Pool, Ragged, Resume, Rollouts, Text
 
 FILE = "unfinished.npz"
 
@@ -102,6 +103,111 @@ def sampled_by(before: Sequence[Trail], tokens: Ragged, version: int) -> Ragged:
     for start, b in zip(tokens.offsets, before, strict=False):
         made[start : start + b.n] = b.version
     return Ragged(made, tokens.offsets)
+
+
+class Starts:
+    """The rollouts that others may go on from: those of the present step, and those that earlier steps left unfinished.
+
+    texts: rollout id -> the text it began after, None for the prompt. unfinished: id -> rollout. source: id of a row under
+    way -> the unfinished rollout whose rest it is. trails: the tokens of this step's rollouts. mixed: whether rows of this
+    step may hold tokens of several versions."""
+
+    def __init__(self) -> None:
+        self.texts: dict[str, Text | None] = {}
+        self.unfinished: dict[str, Unfinished] = {}
+        self.source: dict[str, str] = {}
+        self.trails: dict[str, Trail] = {}
+        self.mixed = False
+        self.step = -1
+
+    def twin(self) -> Starts:
+        """For a step that is generated beside the training of another: it sees what is unfinished now."""
+        other = copy(self)
+        other.step = -1
+        return other
+
+    def open(self, step: int) -> None:
+        """Rounds of this step from now on."""
+        if step != self.step:
+            self.step, self.trails, self.mixed = step, {}, bool(self.unfinished)
+
+    def begin(self, plan: Plan, a: int, pool: Pool, prefix: Callable[[int, Text | None], list[int]]) -> Begin:
+        """Where the rows of an ask begin; prefix(row, text) gives the tokens of a prompt. ValueError for rollouts that are
+        not there to go on from."""
+        start, row = plan.start[a], int(plan.prompt[a])
+        if isinstance(start, Node):
+            inside, _, place = start.id.rpartition("@")
+            if inside not in self.trails or not place.isdigit():
+                raise ValueError(f"{start!r}: a node is 'rollout id@tokens' of a rollout of this step")
+            trail = self.trails[inside].first(int(place))
+            return Begin(prefix(row, self.text_of(start)), trail, inside, trail.n)
+        if not isinstance(start, Resume):
+            return Begin(prefix(row, start))
+        left = self.unfinished.get(start.rollout)
+        if left is None or left.prompt != pool.ids[row]:
+            here = [i for i, u in self.unfinished.items() if u.prompt == pool.ids[row]]
+            raise ValueError(
+                f"{start!r} of prompt {pool.ids[row]}: no such rollout was carried out of an earlier step and is still "
+                f"unfinished; of this prompt there are {', '.join(here[:5]) or 'none'}"
+            )
+        if start.rollout in self.source.values():
+            raise ValueError(f"{start!r}: another ask goes on with this rollout already; it can be resumed once")
+        text = prefix(row, left.start)
+        return Begin(text, left.trail, source=start.rollout, stream=left.stream, ended=left.ended)
+
+    def placed(self, rows: Rollouts, begins: Sequence[Begin]) -> Rollouts:
+        """Asked rows with the place where they leave another one; the first row of a resumed ask is the one carried."""
+        first = np.searchsorted(rows.ask, np.arange(len(begins)))
+        for a, begin in enumerate(begins):
+            if begin.source and first[a] < len(rows) and rows.ask[first[a]] == a:
+                self.source[rows.id[first[a]]] = begin.source
+        inside = np.array([b.inside for b in begins], dtype=object)
+        at = np.array([b.at for b in begins], np.int64)
+        return rows.with_(parent=inside[rows.ask], fork_at=at[rows.ask])
+
+    def names(self, rows: Rollouts, begins: Sequence[Begin]) -> list[str]:
+        """The random stream of each row: its own id, or that of the rollout it is the rest of."""
+        return [begins[a].stream if i in self.source else i for i, a in zip(rows.id, rows.ask, strict=True)]
+
+    def text_of(self, start: Text | Node | Resume) -> Text | None:
+        """The text that a rollout with this start began after."""
+        if isinstance(start, Node):
+            return self.texts.get(start.id.rpartition("@")[0])
+        return self.unfinished[start.rollout].start if isinstance(start, Resume) else start
+
+    def note(self, rows: Rollouts, plan: Plan) -> None:
+        """Remember generated rows, for asks that start inside one of them."""
+        for i, a in zip(rows.id, rows.ask, strict=True):
+            if plan.start[a] is not None:  # inside a rollout: what that one began with
+                self.texts[i] = self.text_of(plan.start[a])
+        self.trails |= dict(zip(rows.id, trails(rows, np.arange(len(rows))), strict=True))
+
+    def carry(self, rollouts: Rollouts, carried: np.ndarray, pool: Pool) -> None:
+        """Keep the rows that a step leaves unfinished, carried (R,) bool, and forget what it went on with."""
+        rows = np.flatnonzero(carried)
+        sources = {i: self.source.pop(i) for i in rollouts.id if i in self.source}
+        left = {i: u for i, u in self.unfinished.items() if i not in sources.values()}
+        for row, trail in zip(rows, trails(rollouts, rows) if len(rows) else (), strict=True):
+            name = str(rollouts.id[row])
+            stream = self.unfinished[sources[name]].stream if name in sources else name
+            prompt, ended = str(pool.ids[rollouts.prompt[row]]), rollouts.finish[row] == "stop"
+            left[name] = Unfinished(prompt, trail, stream, self.texts.get(name), ended)
+        self.unfinished = left  # a new one: a twin keeps what it has seen
+
+    def give_up(self, step: int) -> None:
+        """A step was sampled and will not be trained: what it went on with is unfinished as before."""
+        for name in [i for i in self.source if i.partition(":")[0].rpartition("-")[2] == str(step)]:
+            del self.source[name]
+
+    def save(self, folder: Path) -> None:
+        """Write what is unfinished into an existing folder."""
+        save(self.unfinished, folder)
+
+    def load(self, folder: Path) -> None:
+        """Go on from what `save` wrote."""
+        self.unfinished = load(folder)
+        self.source.clear()
+        self.texts |= {name: left.start for name, left in self.unfinished.items()}
 
 
 def save(left: Mapping[str, Unfinished], folder: Path) -> None:
