@@ -31,9 +31,9 @@ def test_shared_tokens_are_spent_once():
         fork_at=np.array([-1, 3, -1, 2]),
     )
     step = step_of(rows)
-    assert spent(step, {}) == 5 + 3 + 4 + 4
+    assert spent(step, {}) == {"generated": 16, "kept": 16, "flat_equivalent": 19, "pruned": 0, "n_kept": 4}
     step.plan.start[1] = Resume("0:p1:0")
-    assert spent(step, {"0:p1:0": 1}) == 5 + 3 + 3 + 3
+    assert spent(step, {"0:p1:0": 1})["generated"] == 5 + 3 + 3 + 3
 
 
 def test_variety_of_a_step():
@@ -56,6 +56,14 @@ def test_a_run_is_counted_by_its_store():
     assert made.generated == made.kept < made.flat_equivalent
     assert (made.steps, len(curve)) == (1, 2)
     assert 0 < made.start < 1
+
+
+def test_without_a_store_the_run_is_the_same():
+    case = CASES["tiny"]._replace(tokens=150)
+    made, bare = (bench_trees.grow(case, "latr", 0, store=store)[0] for store in (True, False))
+    assert np.isnan(bare.spared)
+    same = [n for n in Grown._fields if n not in ("spared", "seconds")]
+    assert [getattr(made, n) for n in same] == [getattr(bare, n) for n in same]
 
 
 def test_table_compares_with_flat():

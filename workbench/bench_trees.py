@@ -10,6 +10,7 @@ from __future__ import annotations
 import datetime
 import json
 import tempfile
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -20,10 +21,14 @@ from workbench.analysis.intervals import paired
 from workbench.analysis.summary import by_prompt
 from workbench.bench import Figure, card, machine, versions
 from workbench.experiment import Experiment, Run
-from workbench.types import Budget, Resume, Step
+from workbench.numerics.forks import nodes_of
+from workbench.numerics.trees import Segment, token_account
+from workbench.pipeline import Pipeline, advance
+from workbench.types import Budget, Resume, Rollouts, Step
 
 RESULTS = Path("docs/results")
 SEEDS = (0, 1, 2)
+COUNTED = ("generated", "kept", "pruned", "flat_equivalent", "n_kept")
 LOOKS = 3
 """Evaluations of a run, at equal shares of its tokens, beside the one before it."""
 
@@ -61,11 +66,9 @@ that ask for fewer rollouts a step make more steps of the same tokens: flat-half
 SMOLLM2 = {
     "flat": "grpo",
     "flat-half": "grpo",
-    "arrol": "grpo, arrol(l_detect=2, warmup=10)",
-    "branchgrpo": "grpo, branchgrpo(every=1)",
-    "latr-wide": TINY["latr-wide"],
-    "trace-inside": TINY["trace-inside"],
+    **{label: TINY[label] for label in ("echo", "ettrl", "latr", "latr-wide")},
 }
+"""The four that stood best on tiny, and their controls."""
 
 CASES = {
     "tiny": Case(
@@ -103,14 +106,27 @@ class Grown(NamedTuple):
     seconds: float
 
 
-def spent(step: Step, earlier: Mapping[str, int]) -> int:
-    """Tokens of a step, those that several rollouts share once: the limit of a run, which the store then confirms.
+def spent(step: Step, earlier: Mapping[str, int]) -> Counter[str]:
+    """Tokens of a step, those that several rollouts share once: the limit of a run, which its store then confirms.
 
     earlier: rollout id -> tokens, of those that earlier steps carried out."""
-    r = step.rollouts
-    here = np.isin(r.parent, r.id) & (r.parent != "")
-    had = np.array([earlier[s.rollout] if isinstance(s, Resume) else 0 for s in step.plan.start], np.int64)
-    return int((r.length - np.where(here, r.fork_at, had[r.ask]))[r.ask >= 0].sum())
+    r, made = step.rollouts, Counter[str]()
+    resumed = np.array([earlier[s.rollout] if isinstance(s, Resume) else 0 for s in step.plan.start], np.int64)
+    own = r.length - resumed[r.ask]
+    lost, nodes = np.isin(step.fate, ("pruned", "discarded")), nodes_of(r)
+    flat = np.ones(len(r), bool)
+    if nodes is not None:
+        flat[[k for k in nodes["row"] if k >= 0]] = False
+        columns = (nodes[name] for name in ("node_id", "parent_id", "kind", "n_tokens", "status"))
+        segments = [Segment(i, p, kind, n, status=status) for i, p, kind, n, status in zip(*columns, strict=True)]
+        for name in dict.fromkeys(nodes["tree_id"]):
+            account = token_account(s for s, tree in zip(segments, nodes["tree_id"], strict=True) if tree == name)
+            made.update({k: v for k, v in account._asdict().items() if k in COUNTED})
+    for kind, which in (("kept", flat & ~lost), ("pruned", flat & lost), ("flat_equivalent", flat & ~lost)):
+        made[kind] += int(own[which].sum())
+    made["generated"] += int(own[flat].sum())
+    made["n_kept"] += int((~lost).sum())
+    return made
 
 
 def variety(step: Step) -> np.ndarray:
@@ -129,51 +145,76 @@ def variety(step: Step) -> np.ndarray:
     return sums
 
 
-def grow(case: Case, label: str, seed: int) -> tuple[Grown, list[list[float]]]:
-    """One run to the case's tokens, and its curve [tokens, seconds, pass rate] at every look."""
+def grow(case: Case, label: str, seed: int, store: bool = True) -> tuple[Grown, list[list[float]]]:
+    """One run to the case's tokens, and its curve [tokens, seconds, pass rate] at every look.
+
+    store=False leaves the store out, for machines without one, and with it its word on the count, and spared."""
     text, budget = case.pipelines[label], case.budgets.get(label, case.budget)
+    account, seconds, sums, steps = Counter[str](), 0.0, np.zeros(5), 0
+    earlier: dict[str, int] = {}
     with tempfile.TemporaryDirectory() as folder:
         experiment = Experiment(
             model=case.model, pipeline=text, budget=budget, steps=100_000, seed=seed, store=folder, world=case.world,
             eval_every=0, checkpoint_every=0, tokens="none",
         )  # fmt: skip
-        tokens, seconds, sums, steps = 0, 0.0, np.zeros(5), 0
-        earlier: dict[str, int] = {}
-        with Run(experiment) as run:
+        with Run(experiment) if store else _Unrecorded(experiment) as run:
             curve = [[0.0, 0.0, _score(run)]]
-            while tokens < case.tokens:
+            while account["generated"] < case.tokens:
                 done = run.step()
-                tokens, steps = tokens + spent(done, earlier), steps + 1
+                account.update(spent(done, earlier))
+                steps, sums, seconds = steps + 1, sums + variety(done), seconds + sum(done.seconds.values())
                 out = done.fate == "carried"
                 earlier |= dict(zip(done.rollouts.id[out], done.rollouts.length[out].tolist(), strict=True))
-                seconds += sum(done.seconds.values())
-                sums += variety(done)
-                if tokens >= case.tokens * len(curve) / LOOKS:
-                    curve.append([float(tokens), seconds, _score(run)])
-            name = run.run
-        account = _account(folder, name)
-    if account["generated"] != tokens:
-        raise RuntimeError(f"{label}: {tokens} tokens were counted and {account['generated']} are in the store")
+                if account["generated"] >= case.tokens * len(curve) / LOOKS:
+                    curve.append([float(account["generated"]), seconds, _score(run)])
+        spared = _confirmed(folder, label, account) if store else np.nan
     at, _, score = np.array(curve).T
-    mean = float(np.trapezoid(score, at) / at[-1])
     groups, distinct, several, mixed, differ = sums
     shares = (distinct / max(groups, 1), differ / max(several, 1), mixed / max(several, 1))
-    names = ("generated", "kept", "pruned", "flat_equivalent", "spared", "n_kept")
-    figures = (score[0], score[-1], mean, *(account[n] for n in names), *shares, steps, seconds)
-    return Grown(*map(float, figures)), curve
+    tokens = [account[n] for n in ("generated", "kept", "pruned", "flat_equivalent")]
+    mean = np.trapezoid(score, at) / at[-1]
+    made = (score[0], score[-1], mean, *tokens, spared, account["n_kept"], *shares, steps, seconds)
+    return Grown(*map(float, made)), curve
 
 
-def _score(run: Run) -> float:
+class _Unrecorded:
+    """The steps of an experiment without a record, as `Run` makes them."""
+
+    def __init__(self, experiment: Experiment) -> None:
+        self.experiment, self.world, self.n = experiment, experiment.build_world(), 0
+        self.pipeline = Pipeline.parse(experiment.pipeline)  # type: ignore[arg-type]
+        self.states = self.pipeline.init(self.world.pool)
+
+    def __enter__(self) -> _Unrecorded:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        pass
+
+    def step(self) -> Step:
+        self.n += 1
+        e = self.experiment
+        self.states, done = advance(self.pipeline, self.states, self.world, e.budget, step=self.n, seed=e.seed)
+        return done
+
+    def evaluate(self) -> tuple[Rollouts, float]:
+        return self.world.evaluate(self.n), 0.0
+
+
+def _score(run: Run | _Unrecorded) -> float:
     return float(np.nanmean(by_prompt(run.evaluate()[0])))
 
 
-def _account(folder: str, run: str) -> dict[str, float]:
-    """The savings of a whole run, summed over its steps by the store."""
+def _confirmed(folder: str, label: str, account: Counter[str]) -> float:
+    """Raise where the store counts otherwise; its estimate of the tokens that cuts spared."""
     from workbench.store import Store
 
     with Store.open(folder) as store:
-        rows = store.ask("savings_by_step", run=run).to_pylist()  # type: ignore[union-attr]
-    return {n: sum(row[n] for row in rows) for n in rows[0]}
+        rows = store.ask("savings_by_step").to_pylist()  # type: ignore[union-attr]
+    said = {name: sum(row[name] for row in rows) for name in COUNTED}
+    if said != {name: account[name] for name in COUNTED}:
+        raise RuntimeError(f"{label}: counted {dict(account)}, but the store has {said}")
+    return float(sum(row["spared"] for row in rows))
 
 
 def bench_trees(case: str | None) -> Iterator[Figure]:
@@ -190,16 +231,16 @@ def bench_trees(case: str | None) -> Iterator[Figure]:
             if len(mine["rows"]) > seed:
                 continue
             made, curve = grow(chosen, label, seed)
-            mine["rows"].append([round(float(v), 5) for v in made])
+            mine["rows"].append([None if np.isnan(v) else round(float(v), 5) for v in made])
             mine["curves"].append([[round(v, 5) for v in look] for look in curve])
             _save(path, chosen, runs)
             print(f"{name} {label} seed {seed}: {made.score - made.start:+.3f} in {made.seconds:.0f} s", flush=True)
     write()
-    base = np.array(runs["flat"]["rows"])
+    base = np.array(runs["flat"]["rows"], float)
     for label, run in runs.items():
         for column in ("score", "mean", "distinct", "differ", "mixed", "seconds"):
             i = Grown._fields.index(column)
-            difference, low, high, n = paired(np.array(run["rows"])[:, i], base[:, i])
+            difference, low, high, n = paired(np.array(run["rows"], float)[:, i], base[:, i])
             note = f"95 % interval {low:+.4f} to {high:+.4f}, {n} seeds"
             yield Figure(f"{name}/{label}", f"{column}_over_flat", difference, "", "flat", note=note)
 
@@ -218,13 +259,13 @@ def _save(path: Path, case: Case, runs: dict[str, dict]) -> None:
 def table(data: dict) -> str:
     """The figures of a case in Markdown: means over seeds, and differences to flat GRPO with their 95 % intervals."""
     column = {name: i for i, name in enumerate(data["columns"])}
-    base = np.array(data["runs"]["flat"]["rows"])
+    base = np.array(data["runs"]["flat"]["rows"], float)
     lines = [
         "| pipeline | score | over flat | mean over tokens, over flat | distinct | differ | mixed | steps | s | sharing | saved | cut | spared |",
         "|---|---|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     for label, run in data["runs"].items():
-        rows = np.array(run["rows"])
+        rows = np.array(run["rows"], float)
         m = {name: rows[:, i].mean() for name, i in column.items()}
 
         def over(name: str, rows: np.ndarray = rows) -> str:
@@ -236,7 +277,7 @@ def table(data: dict) -> str:
         cells = (
             f"`{label}`", f"{m['score']:.3f}", *differences, f"{m['distinct']:.2f}", f"{m['differ']:.2f}", f"{m['mixed']:.2f}", f"{m['steps']:.0f}",
             f"{m['seconds']:.0f}", f"{m['flat_equivalent'] / max(m['kept'], 1):.2f}", f"{saved:+.0%}",
-            f"{m['pruned'] / m['generated']:.0%}", f"{m['spared'] / m['generated']:.0%}",
+            f"{m['pruned'] / m['generated']:.0%}", "" if np.isnan(m["spared"]) else f"{m['spared'] / m['generated']:.0%}",
         )  # fmt: skip
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
