@@ -111,7 +111,8 @@ class Listing(JSComponent):
     ) -> None:
         self.columns, self.size, self.empty = tuple(columns), size, tuple(empty)
         self.first = 0
-        self._picked, self._turned, self._keys = picked, turned, frozenset[str]()
+        self._picked, self._turned = picked, turned
+        self._keys = self._now = frozenset[str]()
         super().__init__(**({"sizing_mode": "stretch_width", "margin": (6, 0, 0, 0)} | params))
         self.show([], 0)
 
@@ -143,8 +144,10 @@ class Listing(JSComponent):
             "empty": list(self.empty),
             "picks": self._picked is not None,
         }
-        self._keys = frozenset(r.key for r in rows if r.key)
         if state != self.state:
+            # a click on a row that was just replaced is still on its way: the rows before count too
+            self._keys = self._now | frozenset(r.key for r in rows if r.key)
+            self._now = frozenset(r.key for r in rows if r.key)
             self.state = state
             self._send_msg({"state": state})  # see Completions.show: properties alone may be lost to a browser
 
