@@ -8,8 +8,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from workbench.worlds.engines.board import Board, uniform_on
 from workbench.worlds.engines.draws import streams, uniform
-from workbench.worlds.engines.graph import BUCKETS, Board, GraphEngine, _admit, _cuts, bucket, uniform_on
+from workbench.worlds.engines.graph import BUCKETS, GraphEngine, _admit, _cuts, bucket
 from workbench.worlds.engines.llama import reference, supported
 from workbench.worlds.engines.transformers import TransformersEngine
 

@@ -16,7 +16,8 @@ import torch
 
 from workbench.types import Ragged
 from workbench.worlds.engines import NEVER, Segments, Until
-from workbench.worlds.engines.graph import CHUNK, bucket
+from workbench.worlds.engines.board import CHUNK
+from workbench.worlds.engines.graph import bucket
 from workbench.worlds.engines.llama import forward
 
 if TYPE_CHECKING:
@@ -179,7 +180,9 @@ class GraphSession:
 
     def _mine(self) -> None:
         if self.engine.session is not self:
-            raise RuntimeError("the slots of this session were given to another generation; open it again from its tokens")
+            raise RuntimeError(
+                "the slots of this session were given to another generation; open it again from its tokens"
+            )
 
     def _room(self, limit: np.ndarray) -> None:
         position = self.engine.board.position[: len(self)].cpu().numpy()
