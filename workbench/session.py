@@ -173,6 +173,13 @@ class Session(Commands):
         self.message = text
         self._say(self.status)
 
+    def _repr_html_(self) -> str:
+        from html import escape
+
+        bar = f'<progress value="{self.n_steps}" max="{max(self.target_steps, 1)}"></progress>'
+        hint = "<code>workbench.views.notebook.controls(session)</code> steers it"
+        return f"{bar} <code>{escape(repr(self))}</code><br>{escape(self.pipeline.text)}; {hint}"
+
     def __repr__(self) -> str:
         reward = "" if self.last is None else f", {self.last.rollouts!r}"
         error = "" if not self.error else f", {self.error.strip().splitlines()[-1]}"

@@ -82,6 +82,23 @@ class Card:
     golden: str = ""
     """The file of test vectors, where its name is not the slug."""
 
+    def _repr_html_(self) -> str:
+        from html import escape
+
+        paper = f'<a href="https://arxiv.org/abs/{escape(self.arxiv)}">{escape(self.arxiv)}</a>' if self.arxiv else ""
+        facts = {"paper": paper} | {
+            name: escape(text)
+            for name, text in (
+                ("code", self.code),
+                ("source", self.source),
+                ("watch", self.watch),
+                ("unspent", self.unspent),
+            )
+        }
+        rows = "".join(f"<tr><td>{name}</td><td>{text}</td></tr>" for name, text in facts.items() if text)
+        told = "".join(f"<li>{escape(d)}</li>" for d in self.deviations)
+        return f"<b>{escape(self.title)}</b> <code>{escape(self.slug)}</code><table>{rows}</table>{f'<ul>{told}</ul>' if told else ''}"
+
 
 class Checkpoint(NamedTuple):
     """Where rollouts pause for branch and prune: after `every` tokens, after a token that holds one of the markers, and

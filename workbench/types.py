@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from html import escape
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -397,6 +398,32 @@ class Rollouts:
             f"mean reward {reward:.3f}, {int(self.length.sum())} tokens)"
         )
 
+    def _repr_html_(self, shown: int = 8) -> str:
+        rows = [
+            (g, {1.0: "✓", 0.0: "✗"}.get(c, "–"), "–" if r != r else f"{r:.3f}", n, f, _cut(t))
+            for g, c, r, n, f, t in zip(
+                self.group[:shown], self.correct, self.reward, self.length, self.finish, self.text, strict=False
+            )
+        ]
+        head = ("group", "correct", "reward", "tokens", "finish", "completion")
+        rest = f"<p>and {len(self) - shown:,} more</p>" if len(self) > shown else ""
+        return _html_table(repr(self), head, rows) + rest
+
+
+def _cut(text: object, limit: int = 120) -> str:
+    """A text on one line, control characters drawn, cut for a cell."""
+    line = "".join(
+        c if c.isprintable() else "␣" if c.isspace() else "\N{SYMBOL FOR SUBSTITUTE}" for c in str(text)[:limit]
+    )
+    return line + ("…" if len(str(text)) > limit else "")
+
+
+def _html_table(caption: str, head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """A table for a notebook cell; everything in it is escaped."""
+    top = "".join(f"<th>{escape(h)}</th>" for h in head)
+    body = "".join("<tr>" + "".join(f"<td>{escape(str(v))}</td>" for v in row) + "</tr>" for row in rows)
+    return f"<table><caption>{escape(caption)}</caption><tr>{top}</tr>{body}</table>"
+
 
 def _rebuilt(columns: dict) -> Rollouts:
     return Rollouts(**columns)
@@ -505,6 +532,15 @@ class Step:
         fates, counts = np.unique(self.fate, return_counts=True)
         spent = ", ".join(f"{c} {f}" for f, c in zip(fates, counts, strict=True))
         return f"Step({self.step}: {self.rollouts!r}; {spent})"
+
+    def _repr_html_(self) -> str:
+        kinds, counts = np.unique(
+            [f"{f}\t{r}" for f, r in zip(self.fate, self.fate_reason, strict=True)], return_counts=True
+        )
+        rows = [(*str(kind).split("\t", 1), int(n)) for kind, n in zip(kinds, counts, strict=True)]
+        took = ", ".join(f"{phase} {s:.2f} s" for phase, s in self.seconds.items() if s >= 0.005)
+        head = f"step {self.step}: {len(self.prompts)} prompts{f'; {took}' if took else ''}"
+        return _html_table(head, ("fate", "reason", "rollouts"), rows) + self.rollouts._repr_html_()
 
 
 class Event(NamedTuple):

@@ -185,3 +185,13 @@ def test_the_page_to_copy_runs(recording, monkeypatch):
     made = runpy.run_path(str(Path(__file__).parents[2] / "dashboards" / "live.py"))
     assert not made["page"].message.visible
     assert "Mean length" in made["longest"].object
+
+
+@pytest.mark.parametrize("name", [n for n in PAGES if n != "live"])
+def test_every_page_has_a_script_to_serve_it_alone(recording, monkeypatch, name):
+    recording().go(1)
+    served = []
+    monkeypatch.setattr("sys.argv", [f"{name}.py", recording.store])
+    monkeypatch.setattr("panel_material_ui.Page.servable", lambda self: served.append(self))
+    runpy.run_path(str(Path(__file__).parents[2] / "dashboards" / f"{name}.py"))
+    assert len(served) == 1

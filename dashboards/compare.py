@@ -1,0 +1,8 @@
+"""The compare page alone, runs side by side: `panel serve dashboards/compare.py --args STORE [RUN]`. Look only; `workbench dashboard` steers."""
+
+import sys
+
+from workbench.views import app
+
+store, run = [*sys.argv[1:], "store"][0], [*sys.argv[2:], None][0]
+app(store, run, ["compare"]).servable()

@@ -1,0 +1,8 @@
+"""The difficulty page alone, how hard each prompt is and became: `panel serve dashboards/difficulty.py --args STORE [RUN]`. Look only; `workbench dashboard` steers."""
+
+import sys
+
+from workbench.views import app
+
+store, run = [*sys.argv[1:], "store"][0], [*sys.argv[2:], None][0]
+app(store, run, ["difficulty"]).servable()

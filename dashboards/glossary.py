@@ -1,0 +1,8 @@
+"""The glossary page alone, what the words mean: `panel serve dashboards/glossary.py --args STORE [RUN]`. Look only; `workbench dashboard` steers."""
+
+import sys
+
+from workbench.views import app
+
+store, run = [*sys.argv[1:], "store"][0], [*sys.argv[2:], None][0]
+app(store, run, ["glossary"]).servable()

@@ -1,0 +1,8 @@
+"""The SQL page alone, any question to the store: `panel serve dashboards/sql.py --args STORE [RUN]`. Look only; `workbench dashboard` steers."""
+
+import sys
+
+from workbench.views import app
+
+store, run = [*sys.argv[1:], "store"][0], [*sys.argv[2:], None][0]
+app(store, run, ["sql"]).servable()
