@@ -93,9 +93,10 @@ def test_one_run_says_what_to_do(recording):
     assert p.table.state["empty"][0] == "Nothing to compare yet"
     assert "workbench sweep" in p.table.state["empty"][2]
     assert len(p.figure.runs.data["xs"]) == 1 and p.figure.means.data["xs"] == []
-    assert not p.figure.equal.visible
+    assert not p.figure.equal.visible and p.shown.visible and not p.baseline.visible
     shown.chosen.runs = ["gone"]
     assert "there is no run" in p.text["unfair"].object
+    assert not p.shown.visible and "before learning and some steps on" in p.text["none"].object
 
 
 def test_names_from_outside_stay_text():
@@ -137,3 +138,16 @@ def test_differences_in_words():
     }
     assert _difference(Interval(-0.5, np.nan, np.nan, 1), False) == {"text": "−0.500", "note": "one pair: no interval"}
     assert _difference(Interval(np.nan, np.nan, np.nan, 0), True)["note"] == "no seed in common"
+
+
+def test_axes_of_two_pages_share_no_model():
+    from bokeh.document import Document
+
+    for _ in range(2):
+        document = Document()
+        document.add_root(ComparePlot().figure)
+        assert len(document.roots) == 1
+    first, second = ComparePlot(), ComparePlot()
+    for plot in (first, second):
+        plot.update(Compared("evaluation pass rate", "tokens"), {})
+    assert not set(first.figure.references()) & set(second.figure.references())

@@ -16,6 +16,7 @@ export function render({model, el}) {
     if (value === null || value === undefined) { td.textContent = "–"; return td }
     if (typeof value === "string") { td.append(node("span", "", value)); return td }
     td.append(node("span", "", value.text))
+    if (column.form === "text") td.title = value.text
     if (value.note) td.append(node("small", "", value.note))
     if (value.chips) {
       const chips = node("span", "chips")

@@ -25,7 +25,10 @@ if TYPE_CHECKING:
 WINDOW = 9
 """Steps over which the training curves are averaged; the dots are single steps."""
 
-PERCENT = NumeralTickFormatter(format="0 %")
+
+def percents() -> NumeralTickFormatter:
+    """Labels of an axis of shares. A new one for each axis: Bokeh's models belong to one page each."""
+    return NumeralTickFormatter(format="0 %")
 
 
 def steps_range() -> Range1d:
@@ -190,7 +193,7 @@ class PromptPlot:
     def __init__(self, steps: Range1d, height: int = 250) -> None:
         self.belief = ColumnDataSource({k: [] for k in ("step", "mean", "low", "high")})
         self.outcome = ColumnDataSource({k: [] for k in ("step", "asked", "solved", "share", "size")})
-        p = canvas(height, steps, "chance of solving", tall=(-0.04, 1.04), fmt=PERCENT)
+        p = canvas(height, steps, "chance of solving", tall=(-0.04, 1.04), fmt=percents())
         p.varea("step", "low", "high", source=self.belief, color=theme.LEARNING, alpha=0.18)
         mean = p.line("step", "mean", source=self.belief, color=theme.LEARNING, width=2.2)
         dots = p.scatter(

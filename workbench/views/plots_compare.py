@@ -9,7 +9,7 @@ from bokeh.models import ColumnDataSource, HoverTool, NumeralTickFormatter, Rang
 
 from workbench.views import theme
 from workbench.views.data_compare import SHARES, Compared
-from workbench.views.plots import PERCENT, canvas
+from workbench.views.plots import canvas, percents
 from workbench.views.text import one_line
 
 COLORS = ("#2f81d6", "#d98200", "#13a082", "#a9669f", "#d4512a", "#7fbdea", "#b8a02c", "#6b6fd0")
@@ -83,7 +83,7 @@ class ComparePlot:
         }
         self.equal.update(visible=c is not None, location=float(c.x[-1]) if c else 0.0)
         share = made.metric in SHARES
-        p.yaxis.formatter = PERCENT if share else NumeralTickFormatter(format="0.00")
+        p.yaxis.formatter = percents() if share else NumeralTickFormatter(format="0.00")
         p.yaxis.axis_label, p.xaxis.axis_label = made.metric, UNITS[made.axis]
         self._frame([curve.x for curve in made.curves], [y for _, y in pieces] + self.bands.data["ys"], share)
 

@@ -8,7 +8,7 @@ from bokeh.plotting import figure
 
 from workbench.views import theme
 from workbench.views.data_difficulty import BINS, EDGE, Asking, Calibration, Frontier
-from workbench.views.plots import PERCENT, canvas
+from workbench.views.plots import canvas, percents
 
 ZONES = {
     "too hard": theme.ZERO,
@@ -70,7 +70,7 @@ class CalibrationPlot:
         dots = p.scatter(
             "believed", "observed", size="size", source=self.source, color=theme.LEARNING, line_color="white"
         )
-        p.axis.formatter = PERCENT
+        p.axis.formatter = percents()
         p.xgrid.grid_line_color = p.ygrid[0].grid_line_color
         tips = [
             ("believed", "@believed{0.0 %}"),
@@ -91,7 +91,7 @@ class ZonesPlot:
 
     def __init__(self, steps: Range1d, height: int = 290) -> None:
         self.source = ColumnDataSource({"step": [], **{k: [] for k in ZONES}})
-        p = canvas(height, steps, "share of the prompts", tall=(0, 1), fmt=PERCENT)
+        p = canvas(height, steps, "share of the prompts", tall=(0, 1), fmt=percents())
         p.varea_stack(list(ZONES), x="step", color=list(ZONES.values()), source=self.source, alpha=0.85)
         top = p.line("step", "frontier", source=self.source, alpha=0)
         tips = [("step", "@step{0,0}"), *((k, f"@{{{k}}}{{0.0 %}}") for k in ZONES)]
@@ -119,7 +119,7 @@ class HistogramPlot:
         p = plain(height, (0, 1), (0, 1), "believed chance of solving", "prompts")
         bars = p.quad("left", "right", "n", 0, source=self.source, color="color", alpha=0.85, line_color=None)
         p.line("x", "n", source=self.first, color=theme.ASKED, line_width=1.5, line_dash=[4, 3])
-        p.xaxis.formatter, p.yaxis.formatter = PERCENT, NumeralTickFormatter(format="0,0")
+        p.xaxis.formatter, p.yaxis.formatter = percents(), NumeralTickFormatter(format="0,0")
         tips = [("believed", "@left{0 %} to @right{0 %}"), ("prompts", "@n{0,0} (@share{0.0 %})"), ("zone", "@zone")]
         p.add_tools(HoverTool(renderers=[bars], tooltips=tips))
         self.figure = p

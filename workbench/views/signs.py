@@ -13,7 +13,7 @@ from bokeh.transform import dodge
 from workbench.views import theme
 from workbench.views.data_signs import COUNTS, RATES, Against, Rates, rate
 from workbench.views.data_tokens import Sibling
-from workbench.views.plots import PERCENT, canvas
+from workbench.views.plots import canvas, percents
 from workbench.views.signs_text import COLORS, SAID
 from workbench.views.text import one_line, percent
 
@@ -26,7 +26,7 @@ class RatesPlot:
 
     def __init__(self, steps: Range1d, height: int = 260) -> None:
         self.source = ColumnDataSource({k: [] for k in ("step", *RATES, *(f"{k}_of" for k in RATES))})
-        p = canvas(height, steps, "share of rollouts", tall=(-0.02, 1.02), fmt=PERCENT)
+        p = canvas(height, steps, "share of rollouts", tall=(-0.02, 1.02), fmt=percents())
         self.dots = []
         for name, color in COLORS.items():
             line = p.line("step", name, source=self.source, color=color, width=2.4)
@@ -67,7 +67,7 @@ class PairPlot:
             toolbar_location=None, outline_line_color=None, min_border=4,
         )  # fmt: skip
         p.xaxis.axis_label, p.yaxis.axis_label = "rollouts per group, G", "share of rollouts"
-        p.yaxis.formatter = PERCENT
+        p.yaxis.formatter = percents()
         p.xgrid.grid_line_color = None
         self.sources = []
         for k, (color, marker) in enumerate(((theme.LEARNING, "circle"), (theme.MOVES, "square"))):

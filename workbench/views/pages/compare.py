@@ -10,7 +10,7 @@ from workbench.analysis.intervals import Interval
 from workbench.views import cards
 from workbench.views.asking import Asked
 from workbench.views.data import RunData, Source
-from workbench.views.data_compare import AXES, FEW, METRICS, SHARES, Compared, columns_of, compared
+from workbench.views.data_compare import AXES, EVALUATED, FEW, METRICS, SHARES, Compared, columns_of, compared
 from workbench.views.listing import Head, Line, Listing, cell
 from workbench.views.pages.base import Page, card, grid, pane, plot, put
 from workbench.views.plots_compare import ComparePlot, looks
@@ -32,12 +32,12 @@ class ComparePage(Page):
         self._drawing = False
         self._stamp: tuple = ()
         self.figure = ComparePlot()
-        self.text = {name: pane() for name in ("curves", "table", "unfair", "runs")}
+        self.text = {name: pane() for name in ("curves", "none", "table", "unfair", "runs")}
         self.metric = pmui.Select(label="Compared by", options=list(METRICS), width=210, **FIELD)
         self.axis = pmui.Select.from_param(
             chosen.param.axis, label="At equal", description=None, options=list(AXES), width=130, **FIELD
         )
-        self.baseline = pmui.Select(label="Baseline", options=[], width=240, **FIELD)
+        self.baseline = pmui.Select(label="Baseline", options={}, width=240, visible=False, **FIELD)
         self.metric.param.watch(self._measured, "value")
         self.baseline.param.watch(lambda _: self._drawing or self._redraw(), "value")
         self.table = Listing(TABLE, size=12, turned=lambda _: self._redraw())
@@ -50,8 +50,9 @@ class ComparePage(Page):
             on_click=lambda _: self._all(),
         )
         tools = pn.FlexBox(self.metric, self.axis, self.baseline, margin=(4, 0, 2, 0))
+        self.shown = plot(self.figure.figure)
         self.body = grid(
-            card(8, self.text["curves"], tools, plot(self.figure.figure)),
+            card(8, self.text["curves"], tools, self.shown, self.text["none"]),
             card(4, self.text["runs"], self.newest, self.runs),
             card(8, self.text["table"], self.table),
             card(4, self.text["unfair"]),
@@ -104,6 +105,10 @@ class ComparePage(Page):
             labels = list(dict.fromkeys(c.label for c in reversed(made.curves)))  # oldest run first: colours stay
             look = looks(labels)
             self.figure.update(made, look)
+            for view, on in ((self.shown, bool(made.curves)), (self.text["none"], not made.curves)):
+                if view.visible != on:
+                    view.visible = on
+            put(self.text["none"], "" if made.curves else nothing(made))
             put(self.text["curves"], _curves_head(made, look))
             self._draw_table(made, look)
             put(self.text["unfair"], unfair_card(made))
@@ -115,7 +120,7 @@ class ComparePage(Page):
         labels = made.comparison.labels if made.comparison else []
         options = {one_line(k, 60): k for k in sorted(labels)}
         if self.baseline.options != options:
-            self.baseline.options = options
+            self.baseline.param.update(options=options, visible=bool(options))
         if made.comparison and self.baseline.value != made.comparison.baseline:
             self.baseline.value = made.comparison.baseline
 
@@ -181,6 +186,13 @@ class ComparePage(Page):
             Asked("Evaluation set of one run", "page_eval_prompts", {"run": run}),
             Asked("Runs", "runs"),
         ]
+
+
+def nothing(made: Compared) -> str:
+    """What to do where no run has a curve."""
+    rows = [f"{html(run, 80)}: {html(why, 200)}" for run, why in list(made.left_out.items())[:5]]
+    what = "A run is drawn once it was evaluated twice: before learning and some steps on." if made.metric in EVALUATED else "A run is drawn after its second step."  # fmt: skip
+    return cards.empty(f"No {made.metric} to draw yet", what, *rows)
 
 
 def unfair_card(made: Compared) -> str:
