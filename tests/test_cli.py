@@ -110,3 +110,22 @@ def test_little_memory_is_said_before_it_hurts() -> None:
 
     assert terminal.memory_short(0.001) is None
     assert "GiB of memory are free and this model wants about 1000000" in str(terminal.memory_short(1e6))
+
+
+def test_a_misspelt_method_gets_a_suggestion(tmp_path, capsys) -> None:
+    demo = ["demo", "--store", str(tmp_path), "--no-dashboard"]
+    assert main([*demo, "--sim", "--pipeline", "grpo + mops"]) == 2
+    assert capsys.readouterr().err.endswith("; did you mean mopps?\n")
+
+
+def test_methods_of_a_verb_that_a_setting_turns_on_show_it(capsys) -> None:
+    assert main(["methods", "prune"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert any(line.startswith("duet") and "prune" in line for line in lines)
+
+
+def test_an_empty_store_is_told_how_to_get_a_run(tmp_path, capsys) -> None:
+    assert main(["diagnose", "--store", str(tmp_path)]) == 2
+    assert "`workbench demo` records one" in capsys.readouterr().err
+    assert main(["dashboard", str(tmp_path / "none"), "--no-browser"]) == 2
+    assert "`workbench dashboard --sample` shows recorded runs" in capsys.readouterr().err

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -41,3 +42,32 @@ def test_ci_calls_the_readme_test_command() -> None:
 def test_picture_is_there_and_small() -> None:
     for name in re.findall(r"!\[[^\]]*\]\(([^)]+)\)", README):
         assert (ROOT / name).stat().st_size < 500_000
+
+
+def test_every_notebook_is_in_the_readme_and_every_link_there_leads_somewhere() -> None:
+    linked = re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", README)
+    assert {n for n in linked if n.startswith("notebooks/")} == {
+        f"notebooks/{p.name}" for p in (ROOT / "notebooks").glob("*.ipynb")
+    }
+    for target in linked:
+        assert target.startswith("http") or (ROOT / target).exists(), target
+
+
+def test_every_command_that_a_page_or_notebook_shows_exists() -> None:
+    commands = set(build_parser()._subparsers._group_actions[0].choices)  # type: ignore[union-attr]
+    pages = [
+        *(ROOT / "docs").rglob("*.md"),
+        *(ROOT / "notebooks").glob("*.ipynb"),
+        ROOT / "CONTRIBUTING.md",
+        ROOT / "store" / "README.md",
+    ]
+    for page in pages:
+        for name in re.findall(r"`workbench ([a-z-]+)", page.read_text()):
+            assert name in commands, f"{page.name}: workbench {name}"
+
+
+def test_a_notebook_keeps_no_output_but_what_it_is_checked_against() -> None:
+    for path in (ROOT / "notebooks").glob("*.ipynb"):
+        for cell in json.loads(path.read_text())["cells"]:
+            if cell.get("outputs"):
+                assert "nbval-check-output" in cell["metadata"].get("tags", []), path.name

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import importlib
 import pkgutil
+from difflib import get_close_matches
 from functools import cache
 
 from workbench import methods as _folder
@@ -35,7 +36,9 @@ def make(slug: str, *, only: list[str] | None = None, **settings: object) -> Met
     slug = slug.replace("-", "_").lower()
     known = methods()
     if slug not in known:
-        raise ValueError(f"no method {slug!r}; there are {', '.join(known)}")
+        near = get_close_matches(slug, known, 1)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        raise ValueError(f"no method {slug!r}; there are {', '.join(known)}{hint}")
     try:
         method = known[slug](**settings)
     except TypeError as error:

@@ -27,7 +27,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print("\nstopped")
         return 130
     except Exception as error:
-        mendable = isinstance(error, (ValueError, OSError)) or type(error).__module__ == "workbench.store.errors"
+        mendable = isinstance(error, (ValueError, OSError)) or type(error).__module__.startswith("workbench.")
         if args.traceback or not mendable:
             raise
         print(f"workbench: {error}", file=sys.stderr)
@@ -180,7 +180,9 @@ def _show(store: str, args: argparse.Namespace) -> int:
     from workbench.views import serve
 
     if not is_there(store):
-        raise FileNotFoundError(f"there is no store in {store!r}; `workbench demo` makes one")
+        raise FileNotFoundError(
+            f"there is no store in {store!r}; `workbench demo` makes one, `workbench dashboard --sample` shows recorded runs"
+        )
     server, url = serve(
         store, args.run, port=args.port, open=not args.no_browser, threaded=False, host=args.host, token=args.token
     )
@@ -212,11 +214,13 @@ def _doctor(args: argparse.Namespace) -> int:
 
 def _methods(args: argparse.Namespace) -> int:
     from workbench import catalog
+    from workbench.stages import VERBS
 
     slugs = catalog.find(args.verb) if args.verb else list(catalog.methods())
+    verbs = {slug: ", ".join(v for v in VERBS if hasattr(catalog.methods()[slug], v)) for slug in slugs}
+    width = max(map(len, verbs.values()))
     for slug in slugs:
-        cls = catalog.methods()[slug]
-        print(f"{slug:<24} {', '.join(cls().verbs):<28} {cls.card.title}")
+        print(f"{slug:<24} {verbs[slug]:<{width}}  {catalog.methods()[slug].card.title}")
     return 0
 
 

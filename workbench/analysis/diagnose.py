@@ -73,6 +73,8 @@ def rule(sql: str, way_out: str) -> Callable[[Rule], Rule]:
 def diagnose(store: Store, run: str | None = None) -> list[Finding]:
     """Every rule's finding on a run (default: the latest), in the order of the rules; [] for a healthy one."""
     chosen = run or store.latest()
+    if chosen is None:
+        raise ValueError(f"the store {store.url!r} has no run yet; `workbench demo` records one")
     known = store.sql("SELECT count(*) AS n FROM runs WHERE run = $run", {"run": chosen})["n"][0].as_py()
     if not known:
         raise ValueError(f"no run {chosen!r} in {store!r}")
