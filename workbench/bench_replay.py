@@ -68,8 +68,8 @@ def _foretell_seed(store: Store, curves: Mapping[str, compare.Curve], base: str,
     for pipeline, curve in curves.items():
         _, own = whatif.record(store, curve.run)
         truth = whatif.replay(own, pipeline, budget, **common)
-        if truth.coverage != 1:
-            raise ValueError(f"{pipeline} replayed over its own run {curve.run} asked for what it had not recorded")
+        if truth.shortfall.any() or (truth.agreement != 1).any():
+            raise ValueError(f"{pipeline} replayed over its own run {curve.run} did not ask what it had asked")
         recorded = whatif.replay(recording, pipeline, budget, **common)
         drawn = whatif.replay(recording, pipeline, budget, serve="resample", window=WINDOW, **common)
         fitted = whatif.replay(recording, pipeline, budget, serve="fitted", **common)

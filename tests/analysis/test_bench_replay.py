@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from workbench.analysis import whatif
 from workbench.bench_replay import WAYS, Foretold, foretell, ordered, page, ranking
 from workbench.experiment import Experiment
 from workbench.store import Store
@@ -41,3 +42,19 @@ def test_every_pipeline_is_foretold_from_the_base_and_held_against_its_own_run(t
     assert all(0 <= v <= 1 for r in rows for v in (r.mixed, *r.predicted.values()))
     assert rows[0].predicted["expected"] == pytest.approx(rows[0].mixed, abs=0.2)
     assert "true share of mixed groups" in page(rows)
+
+
+def test_tiny_asks_again_what_it_asked(tmp_path: Path) -> None:
+    experiment = Experiment(
+        model="tiny", pipeline="grpo + mopps", steps=3, budget=Budget(4, 16), eval_every=0, checkpoint_every=0, seed=4,
+        store=str(tmp_path), tokens="none", task_options={"size": 16, "evaluation": 4},
+    )  # fmt: skip
+    steps = list(experiment.run())
+    with Store.open(tmp_path) as store:
+        run, recording = whatif.record(store)
+    made = whatif.replay(recording, "grpo + mopps", experiment.budget, run=run, seed=4)
+    assert made.shortfall.tolist() == [0] * 16
+    assert made.agreement.tolist() == [1, 1, 1]
+    for step in steps:
+        asked = dict(zip(step.plan.prompt.tolist(), step.plan.n.tolist(), strict=True))
+        assert made.plans[step.step] == asked
