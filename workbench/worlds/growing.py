@@ -83,6 +83,7 @@ class Growth:
         self.ended = ended  # told of branches that came to their own end, while others go on
         keys = [f"{p}|{c}|{u}" for p, c, u in zip(rows.prompt, rows.context, rows.purpose, strict=True)]
         self.groups = np.unique(np.array(keys, dtype=str), return_inverse=True)[1].astype(np.int64)
+        self.n_prompts = len(np.unique(rows.prompt))
         hooks = [h.checkpoint for h in (branch, prune) if h is not None]
         self.pause = Checkpoint.union(hooks) if hooks else Checkpoint(every=1 << 30)
         self.until = Until(markers(self.pause.markers), self.pause.entropy)
@@ -207,7 +208,7 @@ class Growth:
             extra=extra,
             memory={n: np.array([b.memory.get(n, _zero(blank[n])) for b in mine]) for n in names},
             born=np.array([max(b.fork_at, 0) for b in mine], np.int64),
-            n_prompts=len(np.unique(self.rows.prompt)),
+            n_prompts=self.n_prompts,
         )
 
     def _remember(self, memory: Mapping[str, np.ndarray]) -> None:
