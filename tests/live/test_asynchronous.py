@@ -14,6 +14,9 @@ from workbench.pipeline import Pipeline, run
 from workbench.stages import Checkpoint, Prune
 from workbench.types import Budget, Cut, Plan
 from workbench.worlds.asynchronous import Overlap, run_async
+from workbench.worlds.engines.draws import streams
+from workbench.worlds.engines.graph import GraphEngine
+from workbench.worlds.engines.transformers import TransformersEngine
 from workbench.worlds.live import LiveWorld
 from workbench.worlds.sim import SimWorld
 
@@ -213,3 +216,36 @@ def test_the_newest_weights_are_evaluated_between_steps(task):
             assert mine is not theirs
             assert torch.equal(mine, theirs)
     overlap.close()
+
+
+@pytest.mark.parametrize("make", [TransformersEngine, GraphEngine])
+def test_a_sampler_that_shares_the_trained_weights_gets_its_own_for_the_run(task, make):
+    model = toy_model()
+    engine = make(model)
+    other = engine.apart()
+    assert engine.copy_of is None
+    assert other.apart() is other
+    keys = streams(0, ["a", "b"])
+
+    def logp(e) -> list[float]:
+        made = e.generate([[5, 6], [7]], np.ones(2, np.int64), np.full(2, 4), keys, temperature=0.0)
+        return made.logp.values.tolist()
+
+    before = logp(other)
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.mul_(1.5)
+    assert logp(other) == before
+    engine.sync()
+    other.sync()
+    assert logp(other) == logp(engine) != before
+
+
+def test_a_graph_decoder_overlaps_as_a_plain_sampler_does(task):
+    found = []
+    for make in (TransformersEngine, GraphEngine):
+        world = live(task)
+        world.engine = make(world.policy.model)
+        steps = list(run_async(Pipeline.parse("grpo"), world, BUDGET, steps=4, seed=3))
+        found.append([facts(s) for _, s in steps])
+    assert found[0] == found[1]

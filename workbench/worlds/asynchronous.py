@@ -21,7 +21,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from copy import copy, deepcopy
+from copy import copy
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -30,7 +30,6 @@ import numpy as np
 from workbench.pipeline import NO_WISH, Pipeline, States, Wishes, advance
 from workbench.types import Budget, Plan, Rollouts, Step
 from workbench.worlds import distributed
-from workbench.worlds.engines.transformers import TransformersEngine
 
 
 class _Abandoned(BaseException):
@@ -157,11 +156,7 @@ class _Held:
         self._world, self._engine = world, getattr(world, "engine", None)
         if self._engine is None:
             return
-        engine = self._engine
-        if isinstance(engine, TransformersEngine) and engine.copy_of is None:
-            twin = deepcopy(engine.model).eval().requires_grad_(False)
-            engine = TransformersEngine(twin, copy_of=engine.model)
-            engine.sync()
+        engine = self._engine.apart() if hasattr(self._engine, "apart") else self._engine
         self._sync = engine.sync
         self._quiet = [n for n in ("sync", "rest") if hasattr(engine, n)]
         for name in self._quiet:  # the update must not change weights under a running generation, nor put it to sleep

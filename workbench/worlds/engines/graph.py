@@ -48,7 +48,7 @@ class GraphEngine:
 
     model: the policy's, its weights shared where dtype allows and else copied at `sync`. dtype: of weights and cache;
     None is bfloat16 on a GPU and the model's elsewhere. max_rows: rows decoded together, None is `ROWS`, or what fits
-    in memory. graphs: capture the steps; None where there is a GPU.
+    in memory. graphs: capture the steps; None where there is a GPU. own: share no weights, whatever the dtype.
     Raises ValueError for models whose arithmetic is not `llama`'s.
     """
 
@@ -61,11 +61,12 @@ class GraphEngine:
         *,
         max_rows: int | None = None,
         graphs: bool | None = None,
+        own: bool = False,
     ) -> None:
         device = model.device.type
         dtype = dtype or (torch.bfloat16 if device == "cuda" else model.dtype)
-        self.copy_of = model if dtype != model.dtype else None
-        self.net = Llama(model, dtype, max(model.config.max_position_embeddings, 2048))
+        self.model, self.copy_of = model, model if own or dtype != model.dtype else None
+        self.net = Llama(model, dtype, max(model.config.max_position_embeddings, 2048), own)
         self.max_rows = max_rows or ROWS.get(device, ROWS["cpu"])
         self.graphs = device == "cuda" if graphs is None else graphs
         if device == "cuda":
@@ -79,6 +80,12 @@ class GraphEngine:
         self.slots = self.capacity = 0
         self.session: GraphSession | None = None
         self._captured: dict[tuple[int, bool], torch.cuda.CUDAGraph] = {}
+
+    def apart(self) -> GraphEngine:
+        """An engine whose weights change at `sync` alone: this one, or another where it shares the policy's."""
+        if self.copy_of is not None:
+            return self
+        return GraphEngine(self.model, self.net.dtype, max_rows=self.max_rows, graphs=self.graphs, own=True)
 
     def sync(self) -> None:
         """Take over the weights of the policy; the graphs keep their addresses."""

@@ -68,10 +68,10 @@ class Llama:
     """Fused copies of a model's weights in a dtype, kept at fixed addresses; `copy_from` fills them again.
 
     Where dtype and layout allow it (embedding, output and down projections, norms) the tensors of the model itself are
-    used, not copies.
+    used, not copies; own: never.
     """
 
-    def __init__(self, model: PreTrainedModel, dtype: torch.dtype, positions: int) -> None:
+    def __init__(self, model: PreTrainedModel, dtype: torch.dtype, positions: int, own: bool = False) -> None:
         if why := supported(model):
             raise ValueError(f"this decoder cannot run {type(model).__name__}: {why}; use TransformersEngine")
         config = model.config
@@ -80,6 +80,7 @@ class Llama:
         self.hidden, self.vocabulary, self.eps = config.hidden_size, config.vocab_size, config.rms_norm_eps
         self.dtype, self.device = dtype, model.device
         self._sources = list(_sources(model))
+        self._own = own
         flat = [self._fused(parts) for parts in self._sources]
         self.embedding, self.head, self.norm, *rest = flat
         self.layers = [Layer(*rest[i : i + 6]) for i in range(0, len(rest), 6)]
@@ -90,7 +91,9 @@ class Llama:
 
     def _fused(self, parts: list[torch.Tensor]) -> torch.Tensor:
         if len(parts) == 1:
-            return parts[0].detach().to(self.dtype)  # the tensor itself where the dtype is the same
+            return (
+                parts[0].detach().to(self.dtype, copy=self._own)
+            )  # else the tensor itself where the dtype is the same
         return torch.cat([p.detach().to(self.dtype) for p in parts])
 
     @torch.no_grad()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Sequence
+from copy import deepcopy
 
 import numpy as np
 import torch
@@ -51,6 +52,13 @@ class TransformersEngine:
         self.model = model
         self.copy_of = copy_of
         self.max_rows = max_rows
+
+    def apart(self) -> TransformersEngine:
+        """An engine whose weights change at `sync` alone: this one, or another where it shares the policy's."""
+        if self.copy_of is not None:
+            return self
+        twin = deepcopy(self.model).eval().requires_grad_(False)
+        return TransformersEngine(twin, copy_of=self.model, max_rows=self.max_rows)
 
     @torch.no_grad()
     def sync(self) -> None:
