@@ -17,7 +17,8 @@ from workbench.methods.grpo import Grpo
 from workbench.methods.rlad import Rlad
 from workbench.numerics.surrogate import policy_loss
 from workbench.pipeline import Pipeline, run
-from workbench.types import Batch, Budget
+from workbench.types import Batch, Budget, Plan, Ragged, Rollouts
+from workbench.worlds.sim import SimWorld
 
 rng = np.random.default_rng(0)
 LOGP, OLD, SEEN, TEACHER = (-rng.random((4, 6)) * 3 for _ in range(4))
@@ -159,3 +160,13 @@ def test_epo_remembers_the_mean_entropy_of_every_batch() -> None:
     assert [s["epo"].n for s, _ in states] == [1, 2, 3]
     means = [step.rollouts.entropy.values.mean() for _, step in states]
     assert states[-1][0]["epo"].total == pytest.approx(sum(means))
+
+
+def test_a_resumed_rollout_is_as_old_as_its_first_token():
+    pool = SimWorld(n_prompts=20).pool
+    rows = Rollouts.asked(Plan(np.array([0]), np.array([3]), step=4), pool, version=5)
+    assert AsyncStaleness(eta=3).admit((), rows, None).tolist() == [True] * 3
+    tokens = Ragged.of([[1, 1, 5], [2, 5], []], np.int32)
+    resumed = rows.with_(extra={"token_version": tokens})
+    assert AsyncStaleness(eta=3).admit((), resumed, None).tolist() == [False, True, True]
+    assert AsyncStaleness(eta=4).admit((), resumed, None).tolist() == [True] * 3

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 
 from workbench.numerics.apportion import apportion
 from workbench.stages import Card, Method, State
-from workbench.types import Batch, Draft, Loss, Rollouts
+from workbench.types import Batch, Draft, Loss, Ragged, Rollouts
 
 CARD = Card(
     slug="async_staleness",
@@ -216,6 +216,16 @@ def triplet_objective(
     return Triplet(r, tis, tis * o, float((tis * o).sum() / T_max))
 
 
+def head_version(rollouts: Rollouts) -> np.ndarray:
+    """(R,) int64 version that sampled each row's first token; rows that went on in a later step have an older one."""
+    tokens = rollouts.extra.get("token_version")
+    head = np.asarray(rollouts.version, np.int64).copy()
+    if isinstance(tokens, Ragged):
+        some = tokens.lengths > 0
+        head[some] = tokens.values[tokens.offsets[:-1][some]]
+    return head
+
+
 @dataclass(frozen=True)
 class AsyncStaleness(Method):
     """Admit rollouts at most eta versions old; decoupled loss against the proximal policy (AReaL).
@@ -239,8 +249,8 @@ class AsyncStaleness(Method):
             raise ValueError(f"eta={self.eta}: a lag is 0 or more")
 
     def admit(self, state: State, rollouts: Rollouts, draft: Draft) -> np.ndarray:
-        """Rollouts whose policy is at most eta updates behind the newest of the batch."""
-        return admit(rollouts.version, int(rollouts.version.max(initial=0)), self.eta)
+        """Rollouts whose first token's policy is at most eta updates behind the newest of the batch."""
+        return admit(head_version(rollouts), int(rollouts.version.max(initial=0)), self.eta)
 
     def loss(self, state: State, batch: Batch) -> Loss:
         """The decoupled loss per token; `decoupled_loss` is its numpy twin."""
