@@ -47,7 +47,7 @@ def _cpu(model: str) -> Iterator[Figure]:
     """Seconds of a step of 16 prompts x 8 rollouts x at most 8 tokens, ours and TRL's, float32 in both."""
     from workbench.bench import Figure
 
-    steps, groups, n, tokens = (6, 16, 8, 8) if model == "smollm2" else (30, 16, 8, 8)
+    steps, groups, n, tokens = (4, 16, 8, 8) if model == "smollm2" else (30, 16, 8, 8)
     world = {"sampling": "float32", "precision": "float32", "max_tokens": tokens}
     with tempfile.TemporaryDirectory() as store:
         experiment = Experiment(
@@ -68,12 +68,12 @@ def _cpu(model: str) -> Iterator[Figure]:
                 made, length = len(done.rollouts), float(np.mean(done.rollouts.length))
     ours = float(np.median(wall[1:]))
     note = f"{made} rollouts of at most {tokens} tokens ({length:.1f} at last), float32, median of {steps - 1}; load {os.getloadavg()[0]:.1f}"
-    peer = trl_seconds(
-        model, texts, answers, groups=groups, n=n, tokens=tokens, steps=max(3, steps // 2), micro=groups * n // 4
-    )
-    yield from _ratio(model, ours, peer, note)
     for name in sorted({key for part in parts for key in part}):
         yield Figure(model, f"seconds_{name}", float(np.median([p.get(name, 0.0) for p in parts[1:]])), "s", note=note)
+    peer = trl_seconds(
+        model, texts, answers, groups=groups, n=n, tokens=tokens, steps=steps // 2, micro=groups * n // 4
+    )
+    yield from _ratio(model, ours, peer, note)
 
 
 def _ratio(case: str, ours: float, peer: Peer | None, note: str) -> Iterator[Figure]:
