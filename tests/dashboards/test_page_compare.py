@@ -122,6 +122,12 @@ def test_a_single_seed_has_a_line_and_no_band():
     )
     assert plot.bands.data["xs"] == []
     assert [ys.tolist() for ys in plot.means.data["ys"]] == [[0.1, 0.5], [0.1, 0.9]]
+    assert (plot.figure.x_range.end, plot.figure.x_range.reset_end) == (10.2, 10.2)
+    long = (Curve("c", "b", 1, np.array([0.0, 100.0]), np.array([0.1, 0.2]), {}, frozenset()), *curves)
+    plot.update(
+        Compared("evaluation reward", "tokens", long, {}, Comparison("tokens", "a", long, x, [])), looks(["a", "b"])
+    )
+    assert (plot.figure.x_range.end, plot.figure.x_range.reset_end) == (13, 102)
     plot.update(Compared("evaluation reward", "tokens"), {})
     assert plot.runs.data["xs"] == []
 

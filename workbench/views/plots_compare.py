@@ -21,6 +21,9 @@ DASHES = ("solid", "dashed", "dotted", "dashdot")
 MOST = 250
 """Points of a line at most."""
 
+AROUND = 1.3
+"""How far beyond the equal cost the figure looks at first."""
+
 UNITS = {"rollouts": "rollouts generated", "tokens": "tokens generated", "seconds": "seconds of training"}
 
 
@@ -38,7 +41,7 @@ class ComparePlot:
         self.runs = ColumnDataSource({k: [] for k in ("xs", "ys", "color", "dash", "label", "run")})
         self.means = ColumnDataSource({k: [] for k in ("xs", "ys", "color", "dash", "label", "seeds")})
         p = canvas(height, Range1d(0, 1), "", tall=(0, 1))
-        p.tools = [t for t in p.tools if type(t).__name__ in ("SaveTool", "ResetTool", "BoxZoomTool")]
+        p.tools = [t for t in p.tools if type(t).__name__ in ("SaveTool", "ResetTool", "BoxZoomTool", "PanTool")]
         p.patches("xs", "ys", source=self.bands, fill_color="color", fill_alpha=0.11, line_color=None)
         thin = p.multi_line("xs", "ys", source=self.runs, color="color", line_dash="dash", alpha=0.45, line_width=1.2)
         thick = p.multi_line("xs", "ys", source=self.means, color="color", line_dash="dash", line_width=3)
@@ -85,9 +88,11 @@ class ComparePlot:
         share = made.metric in SHARES
         p.yaxis.formatter = percents() if share else NumeralTickFormatter(format="0.00")
         p.yaxis.axis_label, p.xaxis.axis_label = made.metric, UNITS[made.axis]
-        self._frame([curve.x for curve in made.curves], [y for _, y in pieces] + self.bands.data["ys"], share)
+        heights = [y for _, y in pieces] + self.bands.data["ys"]
+        self._frame([curve.x for curve in made.curves], heights, share, float(c.x[-1]) if c else None)
 
-    def _frame(self, xs: list[np.ndarray], ys: list[np.ndarray], share: bool) -> None:
+    def _frame(self, xs: list[np.ndarray], ys: list[np.ndarray], share: bool, equal: float | None) -> None:
+        """Look at the range that is compared and a little more; the reset tool shows all of the longest run."""
         low, high = (float(f(np.concatenate(ys))) for f in (np.min, np.max)) if ys else (0.0, 1.0)
         pad = 0.06 * (high - low) or 0.05
         low, high = low - pad, high + pad
@@ -95,7 +100,10 @@ class ComparePlot:
             low, high = max(low, -0.01), min(high, 1.01)
         end = max((float(x[-1]) for x in xs), default=1.0) * 1.02
         self.figure.y_range.update(start=low, end=high, reset_start=low, reset_end=high)  # type: ignore[union-attr]
-        self.figure.x_range.update(start=0, end=end, reset_start=0, reset_end=end)  # type: ignore[union-attr]
+        shown = end if equal is None else min(end, AROUND * equal)
+        x = self.figure.x_range
+        if x.tags != [shown, end]:  # type: ignore[union-attr]
+            x.update(start=0, end=shown, reset_start=0, reset_end=end, tags=[shown, end])  # type: ignore[union-attr]
 
 
 def thin(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
