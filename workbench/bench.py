@@ -1,4 +1,4 @@
-"""Figures of speed and learning, appended as JSON lines: `workbench bench demo | import | start | store | lake | peers | engine | loop | methods | replay | report | study | trees | all`.
+"""Figures of speed and learning, appended as JSON lines: `workbench bench demo | import | start | dashboard | store | lake | peers | engine | loop | methods | replay | report | study | trees | all`.
 
 One object a figure: bench, case, metric, value, unit, peer, ratio (ours / peer, measured in the same run), machine,
 card, date, versions. Wall seconds stand beside CPU seconds, since two busy cores can slow a step twofold.
@@ -110,6 +110,12 @@ def _seconds(command: list[str]) -> float:
     return time.perf_counter() - began
 
 
+def _bench_dashboard(case: str | None) -> Iterator[Figure]:
+    from workbench.bench_dashboard import bench_dashboard
+
+    yield from bench_dashboard(case)
+
+
 def _bench_store(case: str | None) -> Iterator[Figure]:
     from workbench.bench_store import bench_store
 
@@ -174,6 +180,7 @@ BENCHES: dict[str, Callable[[str | None], Iterator[Figure]]] = {
     "demo": bench_demo,
     "import": bench_import,
     "start": bench_start,
+    "dashboard": _bench_dashboard,
     "store": _bench_store,
     "lake": _bench_lake,
     "peers": _bench_peers,

@@ -42,7 +42,8 @@ class Dashboard:
     """All pages of one store and the one selection they share.
 
     names: the pages to have, default all; with one there is no navigation. `source`, `chosen` and `body` (of the
-    page that is shown) are there to be used by a dashboard of your own; `tick` looks at the store. may_steer: whether
+    page that is shown) are there to be used by a dashboard of your own; `tick` looks at the store. open: whether what is
+    chosen is drawn at once; one that is served waits for its browser. may_steer: whether
     the bar steers, or only shows; `server.serve` gives that to those who come from this machine or with the token."""
 
     def __init__(
@@ -57,6 +58,7 @@ class Dashboard:
         self._pages: dict[str, Page | str] = {}
         self._seen: tuple = ()
         self._drawing = self._again = False
+        self.open = True
         self._build()
         self.chosen.param.watch(self._chose, [n for n in self.chosen.param if n != "name"])
 
@@ -135,7 +137,8 @@ class Dashboard:
     def _chose(self, *events) -> None:
         if any(e.name == "page" for e in events) and self.chosen.page in self.names:
             self.tabs.active = self.names.index(self.chosen.page)
-        self._guarded(lambda: self.update(force=True))
+        if self.open:
+            self._guarded(lambda: self.update(force=True))
 
     def bind(self, location) -> None:
         """Keep the selection in the address bar. The run stands there once it matters which one it is."""
@@ -317,14 +320,23 @@ def app(
 
     A mistake while it is built becomes a page that says so."""
     try:
-        if pn.state.curdoc is not None and pn.state.curdoc.session_context is not None:
-            pn.extension("tabulator")  # a page turned to later finds its scripts loaded
+        served = pn.state.curdoc is not None and pn.state.curdoc.session_context is not None
         page = Dashboard(store_url, run, pages, may_steer)
+        page.open = not served
         if (where := pn.state.location) is not None:
             page.bind(where)
-        page.tick()
-        # not before the browser has it all: what changes while a page is being opened is lost to Panel's components
-        pn.state.onload(lambda: pn.state.add_periodic_callback(page.tick, period=PERIOD))
+        if not served:
+            page.tick()
+            return shell(page)
+        pn.extension("tabulator")  # a page turned to later finds its scripts loaded
+
+        def begin() -> None:
+            page.open = True
+            page.tick()
+            pn.state.add_periodic_callback(page.tick, period=PERIOD)
+
+        # the shell first; and what changes while a page is being opened would be lost to Panel's components
+        pn.state.onload(begin)
         return shell(page)
     except Exception as problem:  # a blank page would say nothing
         return pane(_told("The page could not be built", problem))

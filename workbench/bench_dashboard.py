@@ -1,0 +1,202 @@
+"""What the dashboard costs: a browser opens a run of 10,000 prompts and 1,000 steps while it goes on, and is measured.
+
+The run is a process of its own, steered through its store. shell and data are the reader's wait, from asking for the
+address to the line of pages and to the last card; refresh is the server's time for a look that brought a step, and wire
+what the browser is sent for it. Needs playwright and a `chromium` on the path.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from workbench.experiment import Experiment
+from workbench.steering import Remote
+from workbench.types import Budget
+
+if TYPE_CHECKING:
+    from workbench.bench import Figure
+
+PROMPTS, STEPS = 10_000, 1_000
+LOOKS = 20
+"""Steps that are made while the page is watched, one at a time."""
+
+TURNS, EACH = 3, 12
+"""How often the trainer is timed with and without a viewer, and over how many steps."""
+
+FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
+
+
+def bench_dashboard(case: str | None) -> Iterator[Figure]:
+    """Opening and refreshing a large run (case large), what a viewer costs the tiny model's training (case viewer)."""
+    chromium = shutil.which("chromium")
+    if chromium is None:
+        raise ValueError("bench dashboard needs `chromium` on the path (Debian: apt install chromium)")
+    if case in (None, "large"):
+        yield from _large(chromium)
+    if case in (None, "viewer"):
+        yield from _viewer(chromium)
+
+
+@contextmanager
+def _running(experiment: Experiment, folder: str) -> Iterator[Remote]:
+    """A run in a process of its own, paused after its first steps."""
+    toml = Path(folder) / "experiment.toml"
+    toml.write_text(experiment.with_(store=f"{folder}/store").to_toml(), encoding="utf-8")
+    process = subprocess.Popen([sys.executable, "-m", "workbench.cli", "run", str(toml)], stdout=subprocess.DEVNULL)
+    try:
+        yield _reached(f"{folder}/store", process)
+    finally:
+        process.terminate()
+        process.wait(60)
+
+
+def _reached(store: str, process: subprocess.Popen, seconds: float = 120) -> Remote:
+    end = time.monotonic() + seconds
+    while time.monotonic() < end and process.poll() is None:
+        try:
+            remote = Remote(store, who="bench")
+            if remote.n_steps:
+                return remote
+        except Exception:  # not there yet
+            pass
+        time.sleep(0.2)
+    raise RuntimeError(f"the run to be watched made no step within {seconds:.0f} s")
+
+
+def _until(remote: Remote, step: int, seconds: float = 900) -> None:
+    end = time.monotonic() + seconds
+    while remote.n_steps < step:
+        if time.monotonic() > end:
+            raise TimeoutError(f"step {step} was not recorded within {seconds:.0f} s")
+        time.sleep(0.05)
+
+
+@contextmanager
+def _browser(chromium: str) -> Iterator[Any]:
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as p:
+        browser = p.chromium.launch(executable_path=chromium, args=FLAGS)
+        try:
+            yield browser
+        finally:
+            browser.close()
+
+
+def _opened(browser: Any, url: str) -> tuple[Any, float, float, list[int]]:
+    """The page, the seconds to its shell and to its data, and the sizes of what comes over its socket from now on."""
+    page = browser.new_page(viewport={"width": 1400, "height": 1000})
+    sizes: list[int] = []
+    page.on("websocket", lambda s: s.on("framereceived", lambda data: sizes.append(len(data))))
+    began = time.perf_counter()
+    page.goto(url)
+    page.get_by_role("tab", name="Live", exact=True).wait_for(timeout=120_000)
+    shell = time.perf_counter() - began
+    page.get_by_text("Nothing to tell").or_(page.locator("text=Notes")).first.wait_for(timeout=120_000)
+    page.locator("canvas").first.wait_for(timeout=120_000)
+    return page, shell, time.perf_counter() - began, sizes
+
+
+def _large(chromium: str) -> Iterator[Figure]:
+    from workbench.bench import Figure
+    from workbench.views.page import Dashboard
+    from workbench.views.server import serve
+
+    experiment = Experiment(
+        model="sim",
+        steps=100_000,
+        eval_every=100,
+        checkpoint_every=0,
+        budget=Budget(64, 512),
+        world={"n_prompts": PROMPTS},
+    )
+    taken: list[float] = []
+    look = Dashboard.update
+
+    def timed(self: Dashboard, force: bool = False) -> None:
+        seen, began = self._seen, time.perf_counter()
+        look(self, force)
+        if self._seen != seen:
+            taken.append(1e3 * (time.perf_counter() - began))
+
+    with tempfile.TemporaryDirectory() as folder, _running(experiment, folder) as remote:
+        _until(remote, STEPS)
+        remote.wait(remote.pause())
+        note = f"{PROMPTS} prompts, {remote.n_steps} steps of 512 rollouts, live page"
+        server, url = serve(remote.store_url, remote.run, open=False)
+        Dashboard.update = timed  # type: ignore[method-assign]
+        try:
+            with _browser(chromium) as browser:
+                for who in ("first viewer", "second viewer"):
+                    page, shell, data, sizes = _opened(browser, url)
+                    yield Figure("large", "shell", shell, "s", note=f"{note}; {who} of the server")
+                    yield Figure("large", "data", data, "s", note=f"{note}; {who} of the server")
+                page.wait_for_timeout(3000)
+                taken.clear()
+                sizes.clear()
+                for _ in range(LOOKS):
+                    remote.wait(remote.step())
+                    page.wait_for_timeout(1000)
+                looks = len(taken) / 2  # two pages are open
+                yield Figure("large", "refresh", float(np.median(taken)), "ms", note=f"{note}; median of {len(taken)}")
+                yield Figure(
+                    "large", "refresh_p95", float(np.quantile(taken, 0.95)), "ms", note=f"{note}; {len(taken)} looks"
+                )
+                wire = sum(sizes) / max(looks, 1) / 1024
+                yield Figure(
+                    "large",
+                    "wire",
+                    wire,
+                    "KiB",
+                    note=f"{note}; received by one browser a refresh, {looks:.0f} refreshes",
+                )
+        finally:
+            Dashboard.update = look  # type: ignore[method-assign]
+            server.stop()
+
+
+def _viewer(chromium: str) -> Iterator[Figure]:
+    """Wall seconds per step of the tiny model, alone and with a page open, in turns."""
+    from workbench.bench import Figure
+
+    experiment = Experiment(model="tiny", steps=100_000, eval_every=0, checkpoint_every=0)
+    with tempfile.TemporaryDirectory() as folder, _running(experiment, folder) as remote, _browser(chromium) as browser:
+        remote.wait(remote.pause())
+        command = [sys.executable, "-m", "workbench.cli", "dashboard", remote.store_url, "--port", "0", "--no-browser"]
+        server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        try:
+            assert server.stdout is not None
+            url = next(word for word in server.stdout.readline().split() if word.startswith("http"))
+            alone, watched = [], []
+            for _ in range(TURNS):
+                alone.append(_paced(remote))
+                page = _opened(browser, url)[0]
+                page.wait_for_timeout(2000)
+                watched.append(_paced(remote))
+                page.close()
+        finally:
+            server.terminate()
+            server.wait(20)
+    note = f"tiny, {TURNS} turns of {EACH} steps each way; server and browser on the same two cores"
+    base = float(np.median(np.concatenate(alone)))
+    value = float(np.median(np.concatenate(watched)))
+    yield Figure("viewer", "seconds_per_step", value, "s", "nobody watching", value / base, note)
+
+
+def _paced(remote: Remote) -> np.ndarray:
+    """(EACH,) seconds of the steps made now, as the trainer recorded them."""
+    first = remote.n_steps
+    remote.step(EACH)
+    _until(remote, first + EACH)
+    found = remote._store.sql("SELECT seconds FROM steps WHERE run = ? AND step > ? ORDER BY step", [remote.run, first])
+    return found["seconds"].to_numpy()
