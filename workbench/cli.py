@@ -122,7 +122,8 @@ def build_parser() -> argparse.ArgumentParser:
 
     bench = commands.add_parser("bench", help="measure speed and learning; figures are appended as JSON lines")
     bench.add_argument(
-        "name", help="demo, import, start, store, lake, peers, engine, loop, methods, replay, report, study, trees or all"
+        "name",
+        help="demo, import, start, dashboard, store, lake, peers, engine, loop, methods, replay, report, study, trees or all",
     )
     bench.add_argument("--case", help="only this case, for example tiny")
     bench.add_argument("--out", type=Path, default=Path("tests/benchmarks/results"))
@@ -188,7 +189,9 @@ def _show(store: str, args: argparse.Namespace) -> int:
     )
     print(f"dashboard of {store}: {url}   (Ctrl-C ends it; runs go on)", flush=True)
     if "token=" in url:
-        print("that address steers runs; without /enter?token=... it only shows them. It is not encrypted: use a tunnel")
+        print(
+            "that address steers runs; without /enter?token=... it only shows them. It is not encrypted: use a tunnel"
+        )
     server.io_loop.start()
     return 0
 
