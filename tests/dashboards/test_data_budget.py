@@ -67,9 +67,8 @@ def test_asked_and_spent_are_told_by_step(recording):
 def test_strata_sum_their_prompts(recording):
     rec = recording().go(3)
     _, data = read(recording.store, rec.run)
-    cost = budget(data).cost
-    names, code = np.unique(data.prompts.stratum.astype(str), return_inverse=True)
-    by = cost.by(code, len(names))
+    cost, by = budget(data).cost, budget(data).by_stratum
+    assert set(budget(data).strata) == set(data.prompts.stratum)
     assert by.total("rollouts").sum() == 3 * 64
     assert by.wasted("tokens").sum() == cost.wasted("tokens").sum() > 0
 

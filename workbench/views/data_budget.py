@@ -123,29 +123,33 @@ def budget(data: RunData) -> BudgetOf:
         data.refresh()
         found = _kept.get(data)
         if found is None or found.n != len(data.prompts):
-            found = _kept[data] = BudgetOf(len(data.prompts))
+            found = _kept[data] = BudgetOf(data.prompts.stratum)
         found.refresh(data)
         return found
 
 
 class BudgetOf:
-    """stacks: amounts of training by step and kind, per unit; ledger: sums by purpose, kind and reason."""
+    """stacks: amounts of training by step and kind, per unit; ledger: sums by purpose, kind and reason.
 
-    def __init__(self, n: int) -> None:
-        self.n, self.step = n, 0
+    cost: of each prompt. strata, code: names of strata in order, and the one of each prompt (N,)."""
+
+    def __init__(self, stratum: np.ndarray) -> None:
+        self.n, self.step = len(stratum), 0
+        self.strata, self.code = np.unique(stratum.astype(str), return_inverse=True)
         self.stacks = dict.fromkeys(UNITS, Stack())
         self.used_again = 0
         self.asked, self.savings = Asked(), Savings()
-        self.cost = Cost(*({p: np.zeros(n, np.int64) for p in PARTS} for _ in UNITS))
+        self.cost = Cost(*({p: np.zeros(self.n, np.int64) for p in PARTS} for _ in UNITS))
         self.tests: dict[tuple[str, str], float] = {}
         self._evaluated = -1
         self._ledger: dict[tuple[str, str, str], np.ndarray] = {}
 
     def refresh(self, data: RunData) -> None:
         """Take in the steps and evaluations that are new."""
-        for r in data.ask("page_evaluation", since=self._evaluated).to_pylist():
-            self._enter(("eval", "evaluation", ""), r)
-            self._evaluated = r["step"]
+        if len(data.evaluation.step) and data.evaluation.step[-1] > self._evaluated:
+            for r in data.ask("page_evaluation", since=self._evaluated).to_pylist():
+                self._enter(("eval", "evaluation", ""), r)
+                self._evaluated = r["step"]
         if data.step == self.step:
             return
         names = ("page_spent", "page_asked", "savings_by_step", "page_prompt_costs", "decisions_by_kind")
@@ -173,6 +177,11 @@ class BudgetOf:
 
     def _enter(self, key: tuple[str, str, str], r: Mapping) -> None:
         self._ledger[key] = self._ledger.get(key, 0) + np.array([r["rollouts"], r["tokens"] or 0], np.int64)
+
+    @property
+    def by_stratum(self) -> Cost:
+        """What each of `strata` cost."""
+        return self.cost.by(self.code, len(self.strata))
 
     @property
     def ledger(self) -> list[Entry]:

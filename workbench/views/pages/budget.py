@@ -15,6 +15,7 @@ from workbench.views.pages.base import Page, card, grid, pane, plot, put
 from workbench.views.plots import StackPlot, follow, steps_range
 from workbench.views.plots_budget import KINDS, PARTS, AskedPlot, SavingsPlot
 from workbench.views.state import Selection
+from workbench.views.steps import SharedSteps
 from workbench.views.tables import Stack
 from workbench.views.text import count, percent
 
@@ -48,6 +49,7 @@ class BudgetPage(Page):
     def _build(self) -> None:
         c, chosen = {"size": "small", "margin": (6, 12, 4, 0)}, self.chosen
         self.steps = steps_range()
+        SharedSteps(self.steps, self.chosen)
         self.stack = StackPlot(self.steps, KINDS, "rollouts per step", "rollouts", 270)
         self.made, self.saved = AskedPlot(self.steps), SavingsPlot(self.steps)
         names = ("figures", "stack", "ledger", "asked", "savings", "strata", "prompts", "log")
@@ -121,9 +123,8 @@ class BudgetPage(Page):
     def _draw_strata(self) -> None:
         if self._data is None:
             return
-        cost, unit = budget(self._data).cost, self.chosen.unit
-        names, code = np.unique(self._data.prompts.stratum.astype(str), return_inverse=True)
-        by = cost.by(code, len(names))
+        b, unit = budget(self._data), self.chosen.unit
+        by, names, cost = b.by_stratum, b.strata, b.cost
         order = np.argsort(-by.total(unit), kind="stable")
         first = self.strata.page_of(len(names))
         rows = [_costs("", cell(names[i] or "(no name)"), by, unit, i, by.total(unit).max(initial=1)) for i in order[first : first + self.strata.size]]  # fmt: skip

@@ -16,6 +16,7 @@ from workbench.views.pages.base import Asked, Page, card, grid, pane, plot, put
 from workbench.views.plots import PromptPlot, follow, steps_range
 from workbench.views.plots_difficulty import ZONES, AskedPlot, CalibrationPlot, HistogramPlot, ZonesPlot
 from workbench.views.state import OBSERVED, ORDERS, Selection
+from workbench.views.steps import SharedSteps
 from workbench.views.tables import History, Prompts
 from workbench.views.text import percent
 
@@ -57,6 +58,7 @@ class DifficultyPage(Page):
 
     def _build(self) -> None:
         self.steps = steps_range()
+        SharedSteps(self.steps, self.chosen)
         self.heat = HeatMap(self.steps, self._choose_row, 470)
         self.prompt, self.made = PromptPlot(self.steps, 225), AskedPlot(self.steps)
         self.gauge, self.zones, self.histogram = CalibrationPlot(), ZonesPlot(self.steps), HistogramPlot()
