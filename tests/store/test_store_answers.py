@@ -42,6 +42,18 @@ def step_of(number: int, pool) -> Step:
     return Step(number, prompts, plan, rows, advantage, *fates(rows, advantage), seconds={"generate": 2.0})
 
 
+def decisions_of(step: Step) -> dict:
+    """Tests for a cut at the first token of every rollout, one in four of which cut."""
+    n = len(step.rollouts)
+    return {
+        "node_id": step.rollouts.id,
+        "kind": np.full(n, "prune", object),
+        "outcome": np.where(np.arange(n) % 4, "no", "stop").astype(object),
+        "at_token": np.ones(n, np.int64),
+        "inputs": [{"confidence": i / n} for i in range(n)],
+    }
+
+
 def record(folder, *runs: str) -> None:
     pool, evaluation = made_pool(6), made_pool(4, "e")
     for place, run in enumerate(runs):
@@ -52,7 +64,8 @@ def record(folder, *runs: str) -> None:
             writer.evaluation(0, made_evaluation(0, evaluation, rng))
             for number in (1, 2, 3) if run == "one" else (1,):
                 step = step_of(number, pool)
-                writer.append(step, None, made_evaluation(number, evaluation, rng) if number != 2 else None)
+                done = made_evaluation(number, evaluation, rng) if number != 2 else None
+                writer.append(step, None, done, decisions=decisions_of(step))
 
 
 @pytest.fixture(scope="module")
@@ -152,13 +165,15 @@ def test_runs_side_by_side(store):
     assert rows[0]["prompts"] == 4 and rows[0]["pipeline"] == '{"estimate": ["grpo"]}'
 
 
-GIVEN = {"prompt": "p0002", "text": "answer", "step": 3, "group": 0, "rollout": "3:p0002:0"}
+GIVEN = {"prompt": "p0002", "text": "answer", "step": 3, "group": 0, "rollout": "3:p0002:0", "row": 0}
+OF_SEGMENTS = {"node": ["3:p0002:0"], "row": [0], "first": [0], "last": [2], "cut": [2]}
 OF_ONE_RUN = [name for name, q in load().items() if "run" in q.parameters]
 TIMES = ("time", "started", "last_record")
 
 
 def given(name, **more):
-    return {p.name: GIVEN[p.name] for p in load()[name].parameters.values() if p.default is REQUIRED} | more
+    required = {p.name: GIVEN[p.name] for p in load()[name].parameters.values() if p.default is REQUIRED}
+    return required | (OF_SEGMENTS if name == "page_segments" else {}) | more
 
 
 @pytest.mark.parametrize("name", OF_ONE_RUN)
