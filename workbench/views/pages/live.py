@@ -15,6 +15,7 @@ from workbench.views.keys import Keys
 from workbench.views.pages.base import Asked, Page, card, grid, pane, plot, put
 from workbench.views.plots import CurvesPlot, PromptPlot, StackPlot, follow, steps_range
 from workbench.views.state import OBSERVED, ORDERS, Selection
+from workbench.views.steps import SharedSteps
 from workbench.views.text import one_line
 
 
@@ -34,6 +35,7 @@ class Live(Page):
 
     def _build(self) -> None:
         self.steps = steps_range()
+        SharedSteps(self.steps, self.chosen)
         self.head = pane()
         self.curves = CurvesPlot(self.steps, 340)
         self.heat = HeatMap(self.steps, self._choose_row)

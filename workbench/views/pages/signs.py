@@ -27,6 +27,7 @@ from workbench.views.signs_text import (
     strip_head,
 )
 from workbench.views.state import Selection
+from workbench.views.steps import SharedSteps
 from workbench.views.text import html
 
 BEST = "best there is"
@@ -42,6 +43,7 @@ class Signs(Page):
         self._data: RunData | None = None
         self._pair: tuple[str, tuple[str, ...], Pair | str] | None = None
         self.steps = steps_range()
+        SharedSteps(self.steps, self.chosen)
         self.text = {
             n: pane() for n in ("rates", "of", "bins", "table", "pair", "pair_note", "head", "strip", "refs", "why")
         }
