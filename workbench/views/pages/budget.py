@@ -104,7 +104,10 @@ class BudgetPage(Page):
         follow(self.steps, data.step)
         put(self.text["figures"], cards_budget.figures(b, data.curves))
         self._draw_stack(b)
-        put(self.text["ledger"], cards.head("Ledger", "<span>the whole run</span>") + cards_budget.ledger(b.ledger, b.used_again))
+        put(
+            self.text["ledger"],
+            cards.head("Ledger", "<span>the whole run</span>") + cards_budget.ledger(b.ledger, b.used_again),
+        )
         put(self.text["asked"], cards_budget.asked_head())
         self.made.update(b.asked)
         put(self.text["savings"], cards_budget.savings_head() + cards_budget.savings(b.savings))
