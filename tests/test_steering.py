@@ -221,6 +221,7 @@ def test_what_waits_when_the_run_ends_is_refused(tmp_path) -> None:
         Inbox(str(tmp_path), run.run).put(Request.of("pause", {}, "ada"))
     (found,) = commands(run).values()
     assert (found["kind"], found["payload"]["why"]) == ("refused", "the run has ended")
+    assert not (tmp_path / "inbox" / run.run).exists()
 
 
 def test_temperature_and_learning_rate_of_a_live_model(tmp_path) -> None:

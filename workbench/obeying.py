@@ -14,6 +14,7 @@ import json
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -141,10 +142,8 @@ class Helm:
         self._asked.clear()
         files = self._inbox.files() if self._inbox else []
         for path in files:
-            try:
+            with suppress(ValueError, OSError):
                 left.append(Inbox.read(path))
-            except (ValueError, OSError):
-                continue
         for request in left:
             if request.id not in self.known:
                 why = {"kind": request.kind, "payload": request.payload, "why": "the run has ended"}
@@ -155,6 +154,9 @@ class Helm:
             run.writer.flush()
         for path in files:
             path.unlink(missing_ok=True)
+        if self._inbox:
+            with suppress(OSError):  # never made, or somebody asks at this moment
+                self._inbox.folder.rmdir()
 
     def change(self, run: Run, request: Request, rehearsed: bool = True) -> Change:
         """What a request would do. Raises ValueError, which says what to do, where it cannot be done.

@@ -161,6 +161,19 @@ def test_live_serves_one_page_per_store(tmp_path):
         notebook.close()
 
 
+def test_a_page_of_its_own_with_what_is_chosen(recording):
+    rec = recording().go(1)
+    try:
+        with Store.open(recording.store) as store:
+            frame = notebook.page(store, "tree", run=rec.run, step=1, prompt="a b", height=500)
+        assert frame.src.partition("127.0.0.1:")[2].partition("/")[2] == "tree?step=1&prompt=a+b"
+        assert notebook.page(recording.store, "sql", run=rec.run).src.rpartition("/")[2] == "sql"
+        with pytest.raises(ValueError, match="there is no page 'trees'; there are live, difficulty"):
+            notebook.page(recording.store, "trees")
+    finally:
+        notebook.close()
+
+
 def test_static_plots(recording):
     rec = recording().go(7)
     hv.extension("bokeh")
