@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -184,6 +185,8 @@ def _show(store: str, args: argparse.Namespace) -> int:
         raise FileNotFoundError(
             f"there is no store in {store!r}; `workbench demo` makes one, `workbench dashboard --sample` shows recorded runs"
         )
+    if hasattr(os, "nice"):
+        os.nice(10)  # where cores are short, who watches waits and not who trains
     server, url = serve(
         store, args.run, port=args.port, open=not args.no_browser, threaded=False, host=args.host, token=args.token
     )
