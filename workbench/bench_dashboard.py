@@ -48,13 +48,13 @@ def bench_dashboard(case: str | None) -> Iterator[Figure]:
 
 
 @contextmanager
-def _running(experiment: Experiment, folder: str) -> Iterator[Remote]:
-    """A run in a process of its own, paused after its first steps."""
+def _running(experiment: Experiment, folder: str) -> Iterator[tuple[Remote, int]]:
+    """A run in a process of its own, with its first steps made, and the id of that process."""
     toml = Path(folder) / "experiment.toml"
     toml.write_text(experiment.with_(store=f"{folder}/store").to_toml(), encoding="utf-8")
     process = subprocess.Popen([sys.executable, "-m", "workbench.cli", "run", str(toml)], stdout=subprocess.DEVNULL)
     try:
-        yield _reached(f"{folder}/store", process)
+        yield _reached(f"{folder}/store", process), process.pid
     finally:
         process.terminate()
         process.wait(60)
@@ -129,7 +129,7 @@ def _large(chromium: str) -> Iterator[Figure]:
         if self._seen != seen:
             taken.append(1e3 * (time.perf_counter() - began))
 
-    with tempfile.TemporaryDirectory() as folder, _running(experiment, folder) as remote:
+    with tempfile.TemporaryDirectory() as folder, _running(experiment, folder) as (remote, _):
         _until(remote, STEPS)
         remote.wait(remote.pause())
         note = f"{PROMPTS} prompts, {remote.n_steps} steps of 512 rollouts, live page"
@@ -166,37 +166,54 @@ def _large(chromium: str) -> Iterator[Figure]:
 
 
 def _viewer(chromium: str) -> Iterator[Figure]:
-    """Wall seconds per step of the tiny model, alone and with a page open, in turns."""
+    """What a step of the tiny model takes, alone and with a page open, in turns; and what the server takes meanwhile."""
+    import psutil
+
     from workbench.bench import Figure
 
     experiment = Experiment(model="tiny", steps=100_000, eval_every=0, checkpoint_every=0)
-    with tempfile.TemporaryDirectory() as folder, _running(experiment, folder) as remote, _browser(chromium) as browser:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        _running(experiment, folder) as (remote, pid),
+        _browser(chromium) as browser,
+    ):
+        trainer = psutil.Process(pid)
         remote.wait(remote.pause())
         command = [sys.executable, "-m", "workbench.cli", "dashboard", remote.store_url, "--port", "0", "--no-browser"]
         server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        alone, watched, served = [], [], []
         try:
             assert server.stdout is not None
             url = next(word for word in server.stdout.readline().split() if word.startswith("http"))
-            alone, watched = [], []
             for _ in range(TURNS):
-                alone.append(_paced(remote))
+                alone.append(_paced(remote, trainer))
                 page = _opened(browser, url)[0]
-                page.wait_for_timeout(2000)
-                watched.append(_paced(remote))
+                page.wait_for_timeout(3000)
+                began, cpu = time.perf_counter(), _cpu(psutil.Process(server.pid))
+                watched.append(_paced(remote, trainer))
+                served.append((_cpu(psutil.Process(server.pid)) - cpu) / (time.perf_counter() - began))
                 page.close()
         finally:
             server.terminate()
             server.wait(20)
-    note = f"tiny, {TURNS} turns of {EACH} steps each way; server and browser on the same two cores"
-    base = float(np.median(np.concatenate(alone)))
-    value = float(np.median(np.concatenate(watched)))
-    yield Figure("viewer", "seconds_per_step", value, "s", "nobody watching", value / base, note)
+    note = f"tiny, {TURNS} turns of {EACH} steps each way; trainer, server and browser share the machine"
+    for i, metric in enumerate(("seconds_per_step", "cpu_seconds_per_step")):
+        base, value = (float(np.median([turn[i] for turn in turns])) for turns in (alone, watched))
+        yield Figure("viewer", metric, value, "s", "nobody watching", value / base, note)
+    yield Figure(
+        "viewer", "server_cores", float(np.median(served)), "cores", note=f"{note}; of the dashboard's process"
+    )
 
 
-def _paced(remote: Remote) -> np.ndarray:
-    """(EACH,) seconds of the steps made now, as the trainer recorded them."""
-    first = remote.n_steps
+def _cpu(process: Any) -> float:
+    used = process.cpu_times()
+    return used.user + used.system
+
+
+def _paced(remote: Remote, trainer: Any) -> tuple[float, float]:
+    """Seconds, and CPU seconds of the training process, per step of those made now."""
+    first, cpu = remote.n_steps, _cpu(trainer)
     remote.step(EACH)
     _until(remote, first + EACH)
-    found = remote._store.sql("SELECT seconds FROM steps WHERE run = ? AND step > ? ORDER BY step", [remote.run, first])
-    return found["seconds"].to_numpy()
+    found = remote._store.sql("SELECT avg(seconds) AS s FROM steps WHERE run = ? AND step > ?", [remote.run, first])
+    return float(found["s"][0].as_py()), (_cpu(trainer) - cpu) / EACH
