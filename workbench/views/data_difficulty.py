@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from weakref import WeakKeyDictionary
 
 import numpy as np
+import pyarrow as pa
 
 from workbench.views.data import column
 from workbench.views.heat import Heat
@@ -103,12 +104,13 @@ class Difficulty:
         self._gauges: dict[str, Gauge] = {}
         self._frontiers: dict[str, Frontier] = {}
         self._askings: dict[str, tuple[int, Asking]] = {}
+        self._seen: tuple[tuple[int, int], pa.Table] | None = None
 
     def refresh(self, data: RunData) -> None:
         """Take in the steps that are new."""
         if data.step == self.step or not self.n:
             return
-        seen, spent = (data.ask(q, since=self.step) for q in ("page_observed", "page_prompt_costs"))
+        seen, spent = self._observed(data, self.step), data.ask("page_prompt_costs", since=self.step)
         row, n = column(seen, "position", np.int64), column(seen, "n")
         step, share = column(seen, "step", np.int64), column(seen, "share")
         self.tried += np.bincount(row, n, self.n)
@@ -122,6 +124,13 @@ class Difficulty:
         tokens = column(spent, "tokens", np.int64)
         np.add.at(self.wasted, column(spent, "position", np.int64)[lost], tokens[lost])
         self.step = data.step
+
+    def _observed(self, data: RunData, since: int) -> pa.Table:
+        """Outcomes of the steps after one, asked once for prompts and calibration."""
+        key = since, data.step
+        if self._seen is None or self._seen[0] != key:
+            self._seen = key, data.ask("page_observed", since=since)
+        return self._seen[1]
 
     def forgotten(self, limit: int = 500) -> list[Listed]:
         """Prompts solved more often once than now, the largest loss first: the question `forgotten`; ties in pool order."""
@@ -147,7 +156,8 @@ class Difficulty:
             gauge = self._gauges.get(belief)
             if gauge is None:
                 gauge = Gauge(data, belief)
-            gauge.refresh(data, belief)
+            if gauge.step != data.step:
+                gauge.refresh(data, belief, self._observed(data, gauge.step))
             self._gauges[belief] = gauge
             return gauge.calibration
 
@@ -192,11 +202,8 @@ class Gauge:
             self.tries[r["bin"]] = r["tries"]
             self.believed[r["bin"]], self.solved[r["bin"]] = r["believed"] * r["tries"], r["observed"] * r["tries"]
 
-    def refresh(self, data: RunData, belief: str) -> None:
-        """Take in the steps that are new, one by one: outcomes meet the beliefs from before them."""
-        if data.step == self.step:
-            return
-        came = data.ask("page_observed", since=self.step)
+    def refresh(self, data: RunData, belief: str, came: pa.Table) -> None:
+        """Take in the steps that are new, one by one: outcomes, which came, meet the beliefs from before them."""
         told = data.ask("belief_map", method=belief, since=self.step)
         row, n, share = column(came, "position", np.int64), column(came, "n"), column(came, "share")
         step, of = column(came, "step", np.int64), column(told, "step", np.int64)
