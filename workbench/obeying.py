@@ -3,9 +3,10 @@
 A request is refused with a sentence, and nothing changes then; a change of the plan is rehearsed first (`pipeline.
 rehearse`), so that a method that cannot serve it says so now and not in the middle of a step.
 
-A pinned, boosted or dropped prompt is not a method of the pipeline, though a `Steered` method put in by a swap was tried:
-at select one method decides, so it would have replaced the very selector that it steers. The wishes go to the loop instead:
-pinned prompts stand in the draft before anybody selects, boosts weigh what was allocated, dropped prompts are no candidates.
+A pinned, boosted or dropped prompt could have been a method put in by a swap. But at select one method decides: it would
+have replaced the very selector that it steers, and amending the plan afterwards leaves the displaced prompts counted as
+chosen. So the wishes go to the loop (`pipeline.Wishes`): pinned prompts stand in the draft before anybody selects, boosts
+weigh what was allocated, dropped prompts are no candidates, and no method needs to know.
 """
 
 from __future__ import annotations

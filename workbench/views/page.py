@@ -93,14 +93,11 @@ class Dashboard:
         )
         self.empty = card(12, pane(cards.empty("Looking for runs …")))
         self.broken = card(12, pane())
+        for apart in (self.message, self.asked, self.empty, self.broken):
+            apart.margin = (12, 12, 0, 12)
+        bar = self.wheel.bar if self.wheel else pn.Spacer(height=0)
         self.shell = pn.Column(
-            self.navigation,
-            self.message,
-            self.wheel.bar if self.wheel else pn.Spacer(height=0),
-            self.empty,
-            self.asked,
-            sizing_mode="stretch_width",
-            margin=0,
+            self.navigation, self.message, bar, self.asked, self.empty, sizing_mode="stretch_width", margin=0
         )
 
     # the pages
@@ -121,7 +118,7 @@ class Dashboard:
     @property
     def shown(self) -> pn.viewable.Viewable:
         """What stands in the place of the page: its body, or a message."""
-        return self.shell[3]
+        return self.shell[4]
 
     # what the reader does
 
@@ -218,7 +215,7 @@ class Dashboard:
 
     def _main(self, shown: pn.viewable.Viewable) -> None:
         if self.shown is not shown:
-            self.shell[3] = shown
+            self.shell[4] = shown
 
     def _offer_runs(self) -> None:
         runs = self.source.runs
