@@ -67,6 +67,14 @@ def test_every_link_leads_somewhere(built):
                 assert f'id="{place}"' in there.read_text(), f"{path.relative_to(built)}: {target}"
 
 
+def test_an_installed_wheel_has_the_pages_made_from_code(monkeypatch, tmp_path):
+    monkeypatch.setattr(site, "ROOT", tmp_path / "nowhere")
+    made = {p.relative_to(tmp_path / "out").as_posix() for p in build(tmp_path / "out")}
+    assert {"index.html", "methods.html", "methods/mopps.html", "schema.html", "cli.html", "glossary.html"} <= made
+    assert "which.html" not in made
+    test_every_link_leads_somewhere(tmp_path / "out")
+
+
 def test_it_opens_without_network(built):
     for path in built.rglob("*.html"):
         text = path.read_text()

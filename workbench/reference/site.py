@@ -10,6 +10,7 @@ import json
 import os
 import re
 import shutil
+from collections.abc import Collection
 from html import escape
 from itertools import pairwise
 from pathlib import Path, PurePosixPath
@@ -26,11 +27,19 @@ STYLE = (Path(__file__).parent / "style.css").read_text(encoding="utf-8")
 WRITTEN = {
     "which.md": "docs/which-method.md",
     "store.md": "store/README.md",
-    "speed.md": "docs/speed.md",
     "contributing.md": "CONTRIBUTING.md",
     "changelog.md": "CHANGELOG.md",
 }
-"""Page of the site -> file of the tree; the pages of docs/results/ and the notebooks come besides."""
+"""Page of the site -> file of the tree; the other pages of docs/ and the notebooks come besides."""
+
+MENU = {
+    "which.md": "Which method",
+    "methods.md": "Methods",
+    "schema.md": "Store",
+    "cli.md": "Commands",
+    "glossary.md": "Glossary",
+}
+"""Pages that every page leads to, where they are there."""
 
 IMAGES = (".png", ".svg", ".jpg")
 """Endings of the files that a page may show; they are copied."""
@@ -52,6 +61,9 @@ def pages() -> dict[str, tuple[str, str]]:
         f"results/{p.name}": f"docs/results/{p.name}"
         for p in sorted((ROOT / "docs" / "results").glob("*.md")) if not p.name.endswith("-findings.md")
     }  # fmt: skip
+    there |= {
+        p.name: f"docs/{p.name}" for p in sorted((ROOT / "docs").glob("*.md")) if f"docs/{p.name}" not in there.values()
+    }
     found |= {page: ((ROOT / file).read_text(encoding="utf-8"), file) for page, file in there.items()}
     for p in sorted((ROOT / "notebooks").glob("*.ipynb")):
         found[f"notebooks/{p.stem}.md"] = (notebook(p), f"notebooks/{p.name}")
@@ -101,7 +113,8 @@ def index(found: dict[str, tuple[str, str]]) -> str:
     }
     lines += [f"- [{text}]({page})" for page, text in reference.items() if page in found]
     lines += ["", "## Learn", "", *links("notebooks/"), "", "## What was measured", "", *links("results/")]
-    lines += [f"- [{title(found['speed.md'][0])}](speed.md)"] if "speed.md" in found else []
+    besides = [p for p in found if found[p][1].startswith("docs/") and "/" not in p and p != "which.md"]
+    lines += [f"- [{title(found[p][0])}]({p})" for p in besides]
     others = ("store.md", "contributing.md", "changelog.md")
     lines += ["", "## Take part", "", *(f"- [{title(found[p][0])}]({p})" for p in others if p in found)]
     return "\n".join(lines)
@@ -117,17 +130,20 @@ def build(out: str | Path) -> list[Path]:
     for page, (text, file) in found.items():
         path = out / page.replace(".md", ".html")
         path.parent.mkdir(parents=True, exist_ok=True)
-        html, images = render(text, page, file, place)
+        html, images = render(text, page, file, place, found)
         for image in images:
             (out / "images").mkdir(exist_ok=True)
             shutil.copyfile(image, out / "images" / image.name)
-        path.write_text(_whole(title(text), html, page), encoding="utf-8")
+        path.write_text(_whole(title(text), html, page, found), encoding="utf-8")
         written.append(path)
     return written
 
 
-def render(text: str, page: str, file: str, place: dict[str, str]) -> tuple[str, list[Path]]:
-    """HTML of a page, and the images of the tree that it shows. file: where it was written, for its relative links."""
+def render(
+    text: str, page: str, file: str, place: dict[str, str], found: Collection[str] = ()
+) -> tuple[str, list[Path]]:
+    """HTML of a page, and the images of the tree that it shows. file: where it was written, for its relative links;
+    place: the page of each file; found: all pages."""
     md = MarkdownIt("commonmark", {"html": False}).enable("table")
     text = re.sub(r"^<!--.*?-->\n?", "", text, flags=re.M)
     images: list[Path] = []
@@ -141,7 +157,7 @@ def render(text: str, page: str, file: str, place: dict[str, str]) -> tuple[str,
                     images.append(ROOT / source)
                     token.attrs["src"] = _relative(f"images/{PurePosixPath(source).name}", page)
             elif token.type == "link_open":
-                href = _link(str(token.attrs["href"]), page, file, place)
+                href = _link(str(token.attrs["href"]), page, file, place, found)
                 dead = href is None
                 token.tag, token.attrs = ("span", {}) if href is None else ("a", {"href": href})
             elif token.type == "link_close" and dead:
@@ -166,7 +182,7 @@ def _relative(target: str, page: str) -> str:
     return "../" * (len(PurePosixPath(page).parts) - 1) + target
 
 
-def _link(href: str, page: str, file: str, place: dict[str, str]) -> str | None:
+def _link(href: str, page: str, file: str, place: dict[str, str], found: Collection[str]) -> str | None:
     """Where a link leads in the site; None for a file of the tree that is no page."""
     if re.match(r"[a-z]+:|#", href):
         return href
@@ -176,17 +192,16 @@ def _link(href: str, page: str, file: str, place: dict[str, str]) -> str | None:
         if source not in place:
             return None
         target = _relative(place[source], page)
+    elif not file and target not in found:
+        return None
     return target.replace(".md", ".html") + mark + rest
 
 
-def _whole(name: str, body: str, page: str) -> str:
+def _whole(name: str, body: str, page: str, found: Collection[str]) -> str:
     top = _relative("index.html", page)
     menu = " ".join(
-        f'<a href="{_relative(target, page)}">{text}</a>'
-        for target, text in (
-            ("which.html", "Which method"), ("methods.html", "Methods"), ("schema.html", "Store"),
-            ("cli.html", "Commands"), ("glossary.html", "Glossary"),
-        )
+        f'<a href="{_relative(target.replace(".md", ".html"), page)}">{text}</a>'
+        for target, text in MENU.items() if target in found
     )  # fmt: skip
     return (
         f'<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">'
