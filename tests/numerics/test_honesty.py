@@ -32,15 +32,20 @@ CENTRED = [Grpo(), DrGrpo(), Rloo()]
 rewards = st.lists(st.lists(st.integers(0, 8).map(lambda k: k / 8), min_size=1, max_size=6), min_size=1, max_size=4)
 
 
+SETTINGS = {"trace": {"continuations": 2}}
+"""What a method needs set to act at estimate at all."""
+
+
 def method_of(slug: str) -> Method:
-    return catalog.make(slug)
+    return catalog.make(slug, **SETTINGS.get(slug, {}))
 
 
 def estimate(method: Method, groups: list[list[float | None]]) -> Advantage:
     """A method behind GRPO, as in a pipeline, on a table of plain rollouts."""
     r = rollouts_of(groups)
     ones = Ragged(np.ones(len(r), np.float32), np.arange(len(r) + 1))
-    r = r.with_(length=np.ones(len(r), np.int64), entropy=ones, rewards={"exact": r.reward, "format": 0 * r.reward})
+    parts = {"exact": r.reward, "format": 0 * r.reward}
+    r = r.with_(length=np.ones(len(r), np.int64), entropy=ones, logp=Ragged(-ones.values, ones.offsets), rewards=parts)
     draft, rng = draft_of(r), np.random.default_rng(0)
     made = Grpo().estimate((), Advantage.start(r), draft, rng)
     if isinstance(method, Grpo):
