@@ -94,6 +94,8 @@ def test_every_button_reaches_the_run(opened, elsewhere):  # noqa: F811
     at = remote.n_steps
     while remote.n_steps < at + 3:
         time.sleep(0.1)
+    press(page, "Pause")  # or the page is busy with a hundred steps a second
+    until(remote, "pause", 2)
     press(page, "Stop")
     press(page, "Click again to stop")
     assert process.wait(30) == 0

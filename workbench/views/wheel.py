@@ -23,7 +23,7 @@ from workbench.views.text import html, one_line
 
 LOOK = "Here one may look, not steer: open the address with the token that `workbench dashboard` printed when it was started."
 SMALL = {"size": "small", "variant": "outlined", "margin": (6, 6, 0, 0)}
-SURE = 4.0
+SURE = 8.0
 """Seconds in which a second click on Stop must follow."""
 
 
