@@ -155,8 +155,5 @@ def test_rollouts_out_of_the_loss_show_no_advantage(by_hand):
     group = groups_of(by_hand, 1)[0]
     made = [sibling(s) for s in siblings(by_hand, group)]
     assert [r["advantage"] for r in made] == [1.0, -1.0, None]
-    assert (
-        made[2]["note"]
-        == "5 tokens \u00b7 pruned \u00b7 low confidence \u00b7 forked at token 3 \u00b7 no reward"
-    )
+    assert made[2]["note"] == "5 tokens \u00b7 pruned \u00b7 low confidence \u00b7 forked at token 3 \u00b7 no reward"
     assert columns(None)["words"] == []

@@ -116,7 +116,7 @@ def savings(s: Savings) -> str:
     note = (
         f"Each kept token stood for {factor:.2f} tokens of rollouts generated one by one."
         if factor > 1.005
-        else "These rollouts share no prefix. Methods that grow trees, such as treerl, would save tokens here."
+        else "These rollouts share no prefix. Methods that grow trees, such as branchgrpo, would save tokens here."
     )
     spared = float(s.spared.sum())
     cut = (

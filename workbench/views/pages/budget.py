@@ -176,7 +176,7 @@ class BudgetPage(Page):
             note = "how many rollouts of which prompt, and the scores behind it; a row sets step and prompt"
         else:
             made, total = decisions(data, listing.first, listing.size, step, self.done.value)
-            listing.empty = (f"No test inside a rollout{where}", "Methods that fork, prune or branch rollouts, such as treerl, latr or duet, leave a row for each test.")  # fmt: skip
+            listing.empty = (f"No test inside a rollout{where}", "Methods that fork, prune or branch rollouts, such as latr, branchgrpo or arrol, leave a row for each test.")  # fmt: skip
             listing.show([_test(r) for r in made], total)
             note = (
                 " · ".join(
