@@ -50,6 +50,8 @@ def _report(args: argparse.Namespace) -> int:
             rows = store.ask("compare_runs").to_pylist()
             times = {r["run"]: sum(o["run"] == r["run"] for o in rows) for r in rows}
             runs = [run for run, n in times.items() if n > 1]
+            if not runs:
+                raise ValueError(f"no run of {args.store} was evaluated twice or more; name the runs to report")
         files = report(
             store, runs, args.out, axis=args.axis, baseline=args.baseline,
             measure=args.measure, details=args.details, groups=groups,

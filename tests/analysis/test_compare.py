@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from workbench.analysis.compare import Curve, compare, unfair
+from workbench.analysis.compare import Comparison, Curve, compare, unfair
 from workbench.cli import main
 from workbench.experiment import Experiment
 from workbench.store import Store
@@ -133,6 +133,21 @@ def test_everything_unfair_is_named() -> None:
     said = " | ".join(unfair(seeds, 1))
     assert "more than once for vade" in said
     assert "not run with the same seeds" in said
+
+
+def test_a_seed_that_was_run_twice_counts_once() -> None:
+    curves = [curve("grpo", 0, [0, 1], [0.2, 0.4]), curve("grpo", 0, [0, 1], [0.2, 0.5])]
+    made = Comparison("rollouts", "grpo", curves, np.array([0.0, 1.0]), ())
+    mean, low, _ = made.band("grpo")
+    assert mean.tolist() == [0.2, 0.5] and np.isnan(low).all()
+    assert made.rows()[0]["seeds"] == 1
+
+
+def test_overlapped_and_plain_runs_are_not_alike_but_an_old_record_is_plain() -> None:
+    plain, overlapped = curve("grpo", 0, [0, 1], [0, 1], staleness=0), curve("vade", 0, [0, 1], [0, 1], staleness=1)
+    old = curve("vade", 0, [0, 1], [0, 1])
+    assert any("staleness differs" in said for said in unfair([plain, overlapped], 1))
+    assert not any("staleness differs" in said for said in unfair([plain, old], 1))
 
 
 def test_too_few_runs_and_unknown_names_are_errors(swept: str, capsys: pytest.CaptureFixture) -> None:

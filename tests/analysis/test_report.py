@@ -163,6 +163,8 @@ def test_formulas_in_cells_are_text_and_numbers_stay_numbers() -> None:
     latex = markdown.as_latex(table)
     assert r"50 \% \& more\_ \textless{}x\textgreater{} & -- \\" in latex
     assert r"=1+1 & $-$0.500 \\" in latex
+    starred = markdown.as_latex(Table("t", (Column("a", "a"),), [{"a": "[x] *"}], "A"))
+    assert r"{[}x{]} {*} \\" in starred  # after a line's end they would be its arguments
     assert r"\caption{A \& b}" in latex
     assert r"\begin{tabular}{lr}" in latex
 

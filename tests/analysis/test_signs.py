@@ -109,6 +109,13 @@ def test_two_kinds_of_reference_are_never_joined() -> None:
         exact.join(pool)
 
 
+def test_probes_of_one_prompt_leave_the_pools_of_others() -> None:
+    step = step_of([[0.0, 1.0] * 4, [0.0, 1.0] * 4])
+    purpose = np.where(step.rollouts.prompt == 0, "probe", "train").astype(object)
+    place = sign_references.pooled(replace(step, rollouts=step.rollouts.with_(purpose=purpose)), 8)
+    assert place is not None and place.prompt.tolist() == [0, 1]
+
+
 def test_what_no_reference_can_be_made_of_is_said() -> None:
     with pytest.raises(ValueError, match="at most 8 of one prompt"):
         signs.measure([step_of([[0.0, 1.0] * 4])], pool_of(1), [Grpo()])

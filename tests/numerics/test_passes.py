@@ -55,3 +55,7 @@ def test_the_majority_is_that_of_every_subset(count: list[int], silent: int, dat
 def test_one_sample_has_its_own_majority() -> None:
     assert majority_at_k([3, 2, 1], [1.0, 0.0, 0.0], 1, silent=2) == pytest.approx(3 / 8)
     assert pass_at_k(np.array([8]), np.array([3]), 1)[0] == pytest.approx(3 / 8)
+
+
+def test_a_thousand_samples_have_a_majority() -> None:
+    assert majority_at_k([1200, 1200], [1.0, 0.0], 1024) == 0.5

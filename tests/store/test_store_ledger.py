@@ -104,6 +104,9 @@ def test_carried_rollouts_come_in_once_and_their_tokens_count_once(writer):
         assert list(second.values()) == [0, 1, 1, 0, 0, 7, 5, 12, 0, True]
         assert list(third.values())[:6] == [0, 0, 0, 0, 1, 0] and third["balanced"]
         assert store.sql("SELECT sum(n_tokens) FROM steps")[0][0].as_py() == 15 + (8 + 7) + 4
+        assert sum(store.ask("wasted")["tokens"].to_pylist()) == 15 + (8 + 7) + 4  # the carried one once, whole
+        tried = {r["prompt_id"]: r["tried"] for r in store.ask("prompts_by_difficulty").to_pylist()}
+        assert (tried["p0000"], tried["p0001"]) == (2 + 1, 1 + 2 + 1)  # used again is not tried again
 
 
 def test_a_resumed_ask_takes_the_carried_rollout_in(writer):

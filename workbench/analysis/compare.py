@@ -26,7 +26,7 @@ Axis: TypeAlias = Literal["rollouts", "tokens", "trained_tokens", "seconds", "st
 POINTS = 50
 """Places of the common axis at which curves are compared."""
 
-MUST_AGREE = ("model", "tasks", "budget", "world", "task_options")
+MUST_AGREE = ("model", "tasks", "budget", "world", "task_options", "staleness")
 """Keys of an experiment that make runs of two pipelines different for another reason than the pipeline."""
 
 
@@ -83,8 +83,9 @@ class Comparison:
         return sorted(names, key=lambda n: (n != self.baseline, -np.mean(list(self.area(n).values()))))
 
     def of(self, label: str) -> list[Curve]:
-        """The runs of a pipeline."""
-        return [c for c in self.curves if c.label == label]
+        """The runs of a pipeline, the last one of each seed; those without a seed are all different."""
+        mine = [c for c in self.curves if c.label == label]
+        return list({c.run if c.seed is None else c.seed: c for c in mine}.values())
 
     def band(self, label: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """(POINTS,) mean over seeds with its 95 % t interval; NaN bounds for a single seed."""
@@ -196,11 +197,11 @@ def _curves(store: Store, runs: Sequence[str] | None, axis: Axis, measure: str, 
     curves = []
     for run in dict.fromkeys(r["run"] for r in rows):
         mine = [r for r in rows if r["run"] == run and r["pass_rate"] is not None]
-        if len(mine) < 2:
-            continue
         if measure != "pass@1" or set_:
             value = _values(store, run, measure, set_)
-            mine = [r | {"pass_rate": value[r["step"]]} for r in mine if r["step"] in value]
+            mine = [r | {"pass_rate": v} for r in mine if np.isfinite(v := value.get(r["step"], np.nan))]
+        if len(mine) < 2:
+            continue
         experiment = json.loads(known[run]["experiment"])
         label = Pipeline.parse(experiment["pipeline"]).text if "pipeline" in experiment else known[run]["run"]
         if axis == "trained_tokens":
@@ -229,7 +230,7 @@ def unfair(curves: Sequence[Curve], end: float) -> list[str]:
     """What makes a comparison of these runs unfair, in words."""
     said = []
     for key in MUST_AGREE:
-        values = {json.dumps(c.experiment.get(key), sort_keys=True) for c in curves}
+        values = {json.dumps(c.experiment.get(key) or None, sort_keys=True) for c in curves}
         if len(values) > 1:
             said.append(f"{key} differs: {', '.join(sorted(values))}")
     shared = {c.seed for c in curves if sum(d.seed == c.seed for d in curves) > 1}  # a world may be made from the seed

@@ -101,7 +101,9 @@ BY_PROMPT = """
 SELECT prompt_id, count(correct) AS tries, sum(correct) AS solved, count(DISTINCT step) AS steps,
     sum(correct) FILTER (step > (SELECT max(step) FROM steps WHERE run = $run) * 0.7) AS solved_late,
     count(correct) FILTER (step > (SELECT max(step) FROM steps WHERE run = $run) * 0.7) AS tries_late
-FROM rollouts WHERE run = $run AND purpose = 'train' AND context = '' AND correct IS NOT NULL GROUP BY prompt_id ORDER BY prompt_id
+FROM rollouts
+WHERE run = $run AND purpose = 'train' AND context = '' AND origin IN ('generated', 'carried') AND correct IS NOT NULL
+GROUP BY prompt_id ORDER BY prompt_id
 """
 
 
@@ -239,7 +241,9 @@ def sign_flips(rows: pa.Table) -> tuple[str, Mapping[str, object]] | None:
     """
 WITH outcome AS (
     SELECT prompt_id, step, step - 1 AS before, sum(correct) AS solved, count(correct) AS tried FROM rollouts
-    WHERE run = $run AND purpose = 'train' AND context = '' AND correct IS NOT NULL GROUP BY prompt_id, step
+    WHERE run = $run AND purpose = 'train' AND context = '' AND origin IN ('generated', 'carried')
+        AND correct IS NOT NULL
+    GROUP BY prompt_id, step
 ) SELECT b.method, o.solved / o.tried AS rate, o.tried AS n, b.mean, b.low, b.high
 FROM outcome o ASOF JOIN (SELECT * FROM beliefs WHERE run = $run AND mean IS NOT NULL) b
     ON b.prompt_id = o.prompt_id AND o.before >= b.step

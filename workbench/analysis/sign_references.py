@@ -37,7 +37,13 @@ def pooled(step: Step, n_ref: int = N_REF) -> Field | None:
     (of the same law) count too."""
     r = step.rollouts
     usable = np.isfinite(r.reward) & np.isin(r.purpose, ("probe", "reference", "train", "profile"))
-    return _pools(step.step, r.take(usable & (r.purpose != "train")), n_ref) or _pools(step.step, r.take(usable), n_ref)
+    if not usable.any():
+        return None
+    r = r.take(usable)
+    cluster, _ = clusters(r)
+    made_for_it = r.purpose != "train"
+    enough = np.bincount(cluster, made_for_it) >= n_ref
+    return _pools(step.step, r.take(made_for_it | ~enough[cluster]), n_ref)
 
 
 def _pools(step: int, rollouts: Rollouts, n_ref: int) -> Field | None:

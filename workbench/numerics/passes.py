@@ -6,6 +6,7 @@ Both are means over all subsets of k of the n samples, so that one evaluation wi
 from __future__ import annotations
 
 from collections.abc import Sequence
+from fractions import Fraction
 from math import comb
 
 import numpy as np
@@ -36,15 +37,15 @@ def majority_at_k(count: Sequence[int], credit: Sequence[float], k: int, silent:
     total = sum(count) + silent
     if k < 1 or total < k:
         return float("nan")
-    chance = 0.0
+    chance = Fraction(0)  # exact: binomials of a thousand samples leave the range of floats
     for j, (own, right) in enumerate(zip(count, credit, strict=True)):
         if right:
             others = [c for i, c in enumerate(count) if i != j]
-            chance += right * sum(_wins(own, votes, others, silent, k) for votes in range(1, min(own, k) + 1))
-    return chance / comb(total, k)
+            chance += Fraction(right) * sum(_wins(own, votes, others, silent, k) for votes in range(1, min(own, k) + 1))
+    return float(chance / comb(total, k))
 
 
-def _wins(own: int, votes: int, others: Sequence[int], silent: int, k: int) -> float:
+def _wins(own: int, votes: int, others: Sequence[int], silent: int, k: int) -> Fraction:
     """Subsets of k in which an answer with `own` samples has exactly `votes` and nobody more; ties count in shares."""
     left = k - votes
     # ways[t][s]: subsets of s samples of the others, at most `votes` of each, t of them level with us
@@ -57,7 +58,5 @@ def _wins(own: int, votes: int, others: Sequence[int], silent: int, k: int) -> f
                     for taken in range(min(votes, c, left - s) + 1):
                         fresh[t + (taken == votes)][s + taken] += w * comb(c, taken)
         ways = fresh[: left // votes + 1]
-    found = sum(
-        w * comb(silent, left - s) / (t + 1) for t, row in enumerate(ways) for s, w in enumerate(row) if w
-    )  # fmt: skip
-    return comb(own, votes) * found
+    level = (sum(w * comb(silent, left - s) for s, w in enumerate(row) if w) for row in ways)
+    return comb(own, votes) * sum((Fraction(n, t + 1) for t, n in enumerate(level)), Fraction(0))

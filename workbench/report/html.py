@@ -69,7 +69,9 @@ def _table(t: Table) -> str:
             said = html(c.write(row.get(c.key)), LONG)
             said = f"<code{' class=short' if len(said) < 24 else ''}>{said}</code>" if c.form == "code" else said
             kind = " class=n" if c.numeric else " class=long" if _long(c.write(row.get(c.key))) else ""
-            cells.append(f"<td{kind}>{said}</td>")
+            raw = row.get(c.key)  # what the column is sorted by: "1.03 h" is more than "45.0 s"
+            by = f' data-v="{float(raw)}"' if c.numeric and isinstance(raw, int | float) else ""
+            cells.append(f"<td{kind}{by}>{said}</td>")
         body.append(f"<tr>{''.join(cells)}</tr>")
     more = f'<p class="note">and {len(t.rows) - t.most:,} more rows</p>' if len(t.rows) > t.most else ""
     return (

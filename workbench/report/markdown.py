@@ -14,7 +14,8 @@ from workbench.views.text import shown
 
 SPECIAL = re.compile(r"([\\`*_\[\]<>|#~$&])")
 LATEX = {"\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
-         "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "−": "$-$", "–": "--", "<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}"}  # fmt: skip
+         "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "−": "$-$", "–": "--", "<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}",
+         "[": "{[}", "]": "{]}", "*": "{*}"}  # fmt: skip
 LONG = 300
 
 

@@ -143,7 +143,7 @@ function sortable(table) {
     heads.forEach(h => delete h.dataset.order)
     th.dataset.order = down ? "down" : "up"
     const read = row => row.cells[i].textContent.replace(/,/g, "").replace("−", "-")
-    const key = row => { const n = parseFloat(read(row)); return th.classList.contains("n") ? (isNaN(n) ? -Infinity : n) : read(row) }
+    const key = row => { const n = parseFloat(row.cells[i].dataset.v ?? read(row)); return th.classList.contains("n") ? (isNaN(n) ? -Infinity : n) : read(row) }
     const rows = [...body.rows].sort((a, b) => { const x = key(a), y = key(b); return (x < y ? -1 : x > y ? 1 : 0) * (down ? -1 : 1) })
     body.append(...rows)
   }))

@@ -63,6 +63,9 @@ def learned(data: RunData, scores: Scores | None) -> list[Prose]:
             )
         ]
     gain, began = scores.gain(1), scores.at(first, 1)
+    if gain.n < 2:
+        text = f"{share(began.mean)} of the evaluation set were solved at step {first:,} and {share(now.mean)} at step {last:,}; too few prompts were scored at both for an interval."
+        return [Prose(text, [asked("eval_tries", run=run)])]
     sure = {1: "more than chance", -1: "a loss beyond chance", 0: "within chance"}[gain.sign]
     out = [
         Prose(
@@ -74,7 +77,7 @@ def learned(data: RunData, scores: Scores | None) -> list[Prose]:
     ]
     if (k := scores.ks[-1]) > 1:
         many = scores.gain(k)
-        verdict = {1: "so the policy came to solve prompts that it did not solve before", 0: "so it is not clear that more prompts came within reach, rather than that those within reach are hit more often",
+        verdict = {1: f"so more prompts are solved within {k} samples; {k} samples cannot tell whether the others were out of reach before", 0: "so it is not clear that more prompts came within reach, rather than that those within reach are hit more often",
                    -1: "so fewer prompts are within reach than before"}[many.sign]  # fmt: skip
         out.append(
             Prose(
@@ -109,7 +112,7 @@ def spent(data: RunData, wasted: Sequence[dict]) -> Prose:
     ]
     other = sum(v for k, v in by.items() if k not in settled)
     if other >= 0.005:
-        parts.append(f"{share(other)} was dropped, cut, failed or carried over")
+        parts.append(f"{share(other)} was dropped, cut or failed")
     rest = "; " + ", ".join(parts) if parts else ""
     return Prose(f"{share(useful)} of the training tokens had an advantage{rest}.", [asked("wasted", run=data.run)])
 

@@ -7,7 +7,7 @@ WITH belief AS (
     WHERE run = $run AND method = coalesce($method::VARCHAR, (SELECT min(method) FROM beliefs WHERE run = $run))
 ), outcome AS (
     SELECT prompt_id, step, step - 1 AS before, sum(correct) AS solved, count(correct) AS tried
-    FROM rollouts WHERE run = $run AND purpose = 'train' AND context = '' AND correct IS NOT NULL
+    FROM rollouts WHERE run = $run AND purpose = 'train' AND context = '' AND origin IN ('generated', 'carried') AND correct IS NOT NULL
     GROUP BY prompt_id, step
 ), pair AS (
     SELECT o.solved, o.tried, b.mean

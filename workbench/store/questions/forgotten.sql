@@ -5,7 +5,7 @@
 -- $limit = 50: at most so many, the largest loss first
 WITH pass AS (
     SELECT prompt_id, step, avg(correct) AS pass_rate
-    FROM rollouts WHERE run = $run AND purpose = 'train' AND context = '' AND correct IS NOT NULL
+    FROM rollouts WHERE run = $run AND purpose = 'train' AND context = '' AND origin IN ('generated', 'carried') AND correct IS NOT NULL
     GROUP BY prompt_id, step HAVING count(*) >= $tries
 ), moved AS (
     SELECT prompt_id, max(pass_rate) AS best, arg_max(step, pass_rate) AS best_step, arg_max(pass_rate, step) AS now,
