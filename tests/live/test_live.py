@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -10,7 +12,7 @@ from workbench import models
 from workbench.types import Advantage, Loss, Node, Plan, Text
 from workbench.worlds.live import LiveWorld
 
-from .conftest import toy_model, toy_tokenizer
+from .conftest import ToyTask, pool_of, toy_model, toy_tokenizer
 
 
 def plan(prompt=(0, 3, 11), n=(4, 2, 3), **columns) -> Plan:
@@ -74,6 +76,28 @@ def test_hinted_rollouts_are_trained_on_what_they_continued(world):
     stranger = LiveWorld(world.task, (toy_model(), toy_tokenizer()))
     with pytest.raises(ValueError, match=r"2 rollouts .* not started from the plain prompt"):
         stranger.score(r, frozenset({"proximal"}))
+
+
+def test_a_rollout_sampled_again_without_its_text_is_trained_on_the_plain_prompt(world):
+    world.sample(plan([2, 3], [1, 2], start=np.array([None, Text("8", "user")], dtype=object)))
+    rows = world.sample(plan([2, 3], [1, 2]))  # the same ids
+    assert world._lines(rows).prefixes == [world.prefix(world.pool, 2), world.prefix(world.pool, 3)]
+
+
+def test_evaluation_asks_its_own_questions_where_both_tables_number_from_zero():
+    tables = pool_of(range(2, 14)), pool_of(range(50, 53))
+    numbered = [replace(p, ids=np.arange(len(p.ids)).astype(object)) for p in tables]
+    world = LiveWorld(ToyTask(*numbered), (toy_model(), toy_tokenizer()), seed=3)
+    for pool in (world.pool, world.evaluation):
+        said = [world.tokenizer.decode(world.prefix(pool, row)) for row in range(3)]
+        assert said == [f"{pool.text[row]}\n{pool.prefix[row]}" for row in range(3)]
+
+
+def test_prompts_with_a_text_are_not_kept(world):
+    for k in range(5):
+        world.prefix(world.pool, 0, Text(str(k)))
+    world.prefix(world.pool, 0)
+    assert len(world._prefix) == 1
 
 
 def test_a_node_names_a_rollout_of_this_step(world):

@@ -136,7 +136,7 @@ class LiveWorld:
         own = type(self).offers - getattr(self.engine, "lacks", frozenset())
         self.offers = own | getattr(task, "offers", frozenset())  # what its verifier leaves, such as scores of steps
         self.stop_ids = frozenset(task.stop_ids(self.tokenizer))
-        self._prefix: dict[tuple[str, Text | None], list[int]] = {}
+        self._prefix: dict[tuple[bool, str], list[int]] = {}
         self._starts = Starts()
         self._decisions: list[Decision] = []
         self._spent: Counter[str] = Counter()
@@ -227,9 +227,11 @@ class LiveWorld:
         Text in the role of the assistant follows the prefilled answer; in any other role it follows the question, in
         the same turn.
         """
-        key = (str(pool.ids[row]), start)
+        if start is not None:  # there is no end to the texts of hints
+            return self._rendered(pool, row, start)
+        key = (pool is self.evaluation, str(pool.ids[row]))  # two tables may number their rows alike
         if key not in self._prefix:
-            self._prefix[key] = self._rendered(pool, row, start)
+            self._prefix[key] = self._rendered(pool, row, None)
         return self._prefix[key]
 
     def _rendered(self, pool: Pool, row: int, start: Text | None) -> list[int]:

@@ -180,6 +180,8 @@ class Starts:
         for i, a in zip(rows.id, rows.ask, strict=True):
             if plan.start[a] is not None:  # inside a rollout: what that one began with
                 self.texts[i] = self.text_of(plan.start[a])
+            else:  # a step that is sampled again may have begun it after a text
+                self.texts.pop(i, None)
         self.trails |= dict(zip(rows.id, trails(rows, np.arange(len(rows))), strict=True))
 
     def carry(self, rollouts: Rollouts, carried: np.ndarray, pool: Pool) -> None:
