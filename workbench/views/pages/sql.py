@@ -50,7 +50,7 @@ class Sql(Page):
         self.inputs: dict[str, pmui.TextInput] = {}
         self._run = chosen.run
         self._described = self._filling = False
-        self._loaded = ""
+        self._loaded, self._turn = "", 0
         self._build()
         self._load(chosen.query or START)
         if chosen.query in load():
@@ -140,7 +140,8 @@ class Sql(Page):
         if text.strip() != (load()[self._loaded].sql.strip() if self._loaded in load() else self._loaded.strip()):
             self._loaded = self.chosen.query = text[:4000] if text != START else ""
         params = self.params
-        self.run.disabled = True
+        self._turn += 1
+        turn = self._turn
         put(self.said, '<span class="quiet">asking …</span>')
         document = pn.state.curdoc
 
@@ -150,9 +151,9 @@ class Sql(Page):
             except Exception as problem:
                 found = problem
             if served:
-                document.add_next_tick_callback(lambda: self._arrived(found))
+                document.add_next_tick_callback(lambda: self._arrived(found, turn))
             else:
-                self._arrived(found)
+                self._arrived(found, turn)
 
         served = document is not None and document.session_context is not None
         if served:
@@ -160,9 +161,10 @@ class Sql(Page):
         else:
             work()
 
-    def _arrived(self, found: Answer | Exception) -> None:
-        """An answer, or what the store says of the statement, without a trace."""
-        self.run.disabled = False
+    def _arrived(self, found: Answer | Exception, turn: int) -> None:
+        """An answer, or what the store says of the statement, without a trace; of several questions the last counts."""
+        if turn != self._turn:
+            return
         if isinstance(found, Exception):
             put(self.said, cards.error("The store did not answer", str(found)))
         else:
