@@ -7,13 +7,14 @@ what the browser is sent for it. Needs playwright and a `chromium` on the path.
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,14 +31,18 @@ PROMPTS, STEPS = 10_000, 1_000
 LOOKS = 20
 """Steps that are made while the page is watched, one at a time."""
 
-TURNS, EACH = 3, 12
+TURNS, EACH = 5, 40
 """How often the trainer is timed with and without a viewer, and over how many steps."""
+
+CLIENTS, SETTLING = 5, 5.0
+"""Sessions without a browser that watch at once; seconds until those who watch have all there is."""
 
 FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
 
 
 def bench_dashboard(case: str | None) -> Iterator[Figure]:
-    """Opening and refreshing a large run (case large), what a viewer costs the tiny model's training (case viewer)."""
+    """Opening and refreshing a large run (case large); what a browser (viewer) or five sessions without one (clients)
+    cost the tiny model's training."""
     chromium = shutil.which("chromium")
     if chromium is None:
         raise ValueError("bench dashboard needs `chromium` on the path (Debian: apt install chromium)")
@@ -45,6 +50,8 @@ def bench_dashboard(case: str | None) -> Iterator[Figure]:
         yield from _large(chromium)
     if case in (None, "viewer"):
         yield from _viewer(chromium)
+    if case in (None, "clients"):
+        yield from _clients()
 
 
 @contextmanager
@@ -166,17 +173,43 @@ def _large(chromium: str) -> Iterator[Figure]:
 
 
 def _viewer(chromium: str) -> Iterator[Figure]:
-    """What a step of the tiny model takes, alone and with a page open, in turns; and what the server takes meanwhile."""
+    """One page in a browser."""
+    with _browser(chromium) as browser:
+
+        @contextmanager
+        def watching(url: str) -> Iterator[None]:
+            page = _opened(browser, url)[0]
+            yield
+            page.close()
+
+        yield from _watched("viewer", "one browser", watching)
+
+
+def _clients() -> Iterator[Figure]:
+    """Five sessions that take what a browser would be sent, and draw nothing."""
+
+    @contextmanager
+    def watching(url: str) -> Iterator[None]:
+        command = [sys.executable, "-m", "workbench.bench_viewers", url, str(CLIENTS)]
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as viewers:
+            assert viewers.stdin is not None and viewers.stdout is not None
+            for _ in range(CLIENTS):
+                if not viewers.stdout.readline():
+                    raise RuntimeError("a viewer ended by itself")
+            yield
+            viewers.stdin.close()
+
+    yield from _watched("clients", f"{CLIENTS} protocol clients", watching)
+
+
+def _watched(case: str, who: str, watching: Callable[[str], AbstractContextManager[None]]) -> Iterator[Figure]:
+    """What a step of the tiny model takes, alone and watched, in turns; and what the server takes meanwhile."""
     import psutil
 
     from workbench.bench import Figure
 
     experiment = Experiment(model="tiny", steps=100_000, eval_every=0, checkpoint_every=0)
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        _running(experiment, folder) as (remote, pid),
-        _browser(chromium) as browser,
-    ):
+    with tempfile.TemporaryDirectory() as folder, _running(experiment, folder) as (remote, pid):
         trainer = psutil.Process(pid)
         remote.wait(remote.pause())
         command = [sys.executable, "-m", "workbench.cli", "dashboard", remote.store_url, "--port", "0", "--no-browser"]
@@ -187,22 +220,20 @@ def _viewer(chromium: str) -> Iterator[Figure]:
             url = next(word for word in server.stdout.readline().split() if word.startswith("http"))
             for _ in range(TURNS):
                 alone.append(_paced(remote, trainer))
-                page = _opened(browser, url)[0]
-                page.wait_for_timeout(3000)
-                began, cpu = time.perf_counter(), _cpu(psutil.Process(server.pid))
-                watched.append(_paced(remote, trainer))
-                served.append((_cpu(psutil.Process(server.pid)) - cpu) / (time.perf_counter() - began))
-                page.close()
+                with watching(url):
+                    time.sleep(SETTLING)
+                    began, cpu = time.perf_counter(), _cpu(psutil.Process(server.pid))
+                    watched.append(_paced(remote, trainer))
+                    served.append((_cpu(psutil.Process(server.pid)) - cpu) / (time.perf_counter() - began))
         finally:
             server.terminate()
             server.wait(20)
-    note = f"tiny, {TURNS} turns of {EACH} steps each way; trainer, server and browser share the machine"
+    note = f"tiny, {TURNS} turns of {EACH} steps each way, {who}; trainer, server and viewers share the machine"
+    note += f"; load {os.getloadavg()[0]:.1f}"
     for i, metric in enumerate(("seconds_per_step", "cpu_seconds_per_step")):
         base, value = (float(np.median([turn[i] for turn in turns])) for turns in (alone, watched))
-        yield Figure("viewer", metric, value, "s", "nobody watching", value / base, note)
-    yield Figure(
-        "viewer", "server_cores", float(np.median(served)), "cores", note=f"{note}; of the dashboard's process"
-    )
+        yield Figure(case, metric, value, "s", "nobody watching", value / base, note)
+    yield Figure(case, "server_cores", float(np.median(served)), "cores", note=f"{note}; of the dashboard's process")
 
 
 def _cpu(process: Any) -> float:
