@@ -89,6 +89,20 @@ def test_runs_grow_and_are_left_alone_once_read(recording):
     assert asked == []
 
 
+def test_a_run_whose_pipeline_is_swapped_after_it_was_read_is_pooled_with_the_others_no_more(recording):
+    runs = [recording().go(2) for _ in range(2)]
+    source, names = source_of(recording.store)
+    assert [columns_of(source, run).label for run in names] == ["grpo + mopps"] * 2
+    runs[0].writer.command("swap", {"from": "grpo + mopps", "to": "grpo"}, 3)
+    runs[0].go(1)
+    source.refresh(0)
+    made = compared(source, [r.run for r in runs], "training reward", "rollouts")
+    assert [c.label for c in made.curves] == ["grpo + mopps (changed on the way)", "grpo + mopps"]
+    assert made.curves[0].x.tolist() == [64, 128, 192]
+    assert len(made.comparison.labels) == 2
+    assert f"{runs[0].run} changed its pipeline on the way" in made.comparison.warnings
+
+
 def test_what_cannot_be_compared_says_why(recording):
     rec = recording().go(1)
     source, _ = source_of(recording.store)

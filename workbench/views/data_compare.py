@@ -99,6 +99,7 @@ def columns_of(source: Source, run: str) -> RunColumns:
             mine = kept[run] = _opened(source, row)
         stamp = (row["status"], row["last_step"], row["last_record"])
         if stamp != mine.seen:
+            mine.label = _label(source, run)  # a pipeline can be swapped after any step
             _grow(source, mine)
             mine.seen = stamp
         return mine
@@ -108,9 +109,13 @@ def _opened(source: Source, row: Mapping) -> RunColumns:
     found = source.ask("page_run", run=row["run"]).to_pylist()[0]
     experiment = json.loads(found["experiment"] or "{}")
     ids = source.ask("page_eval_prompts", run=row["run"])["prompt_id"].to_pylist()
-    label = named(experiment.get("pipeline"), row["run"])
-    changed = " (changed on the way)" if found["swapped"] else ""
-    return RunColumns(row["run"], label + changed, row["seed"], experiment, frozenset(ids))
+    return RunColumns(row["run"], "", row["seed"], experiment, frozenset(ids))
+
+
+def _label(source: Source, run: str) -> str:
+    found = source.ask("page_run", run=run).to_pylist()[0]
+    pipeline = json.loads(found["experiment"] or "{}").get("pipeline")
+    return named(pipeline, run) + (" (changed on the way)" if found["swapped"] else "")
 
 
 def named(pipeline: object, run: str) -> str:
