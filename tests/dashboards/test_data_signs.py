@@ -1,12 +1,16 @@
 """Rates of sign flips as the page counts them, one group against its references, and what is said in words."""
 
+import dataclasses
+
 import numpy as np
 import pytest
+from grown import pool, record
 from grown import read as opened
-from grown import record
 
 from workbench.analysis import signs as service
-from workbench.store import Store
+from workbench.pipeline import fates
+from workbench.store import Store, Writer
+from workbench.types import Advantage, Plan, Rollouts, Step
 from workbench.views.data_groups import groups_of
 from workbench.views.data_pair import compared, estimators
 from workbench.views.data_signs import COUNTS, NONE, Rates, Span, against, rate, rates, references
@@ -31,6 +35,26 @@ def past(step, n, mean, std=0.0, version=0, trained=None):
         "trained": trained,
         "earned": trained * mean,
     }
+
+
+def write(writer, number, reward, value, keep):
+    """Record a step that asked p0 only, with these rewards, advantages and places in the loss."""
+    plan = Plan(np.array([0]), np.array([len(reward)]), step=number)
+    r = Rollouts.asked(plan, pool())
+    r = r.with_(
+        reward=np.array(reward, float), length=np.ones(len(r), np.int64), finish=np.full(len(r), "stop", object)
+    )
+    start = Advantage.start(r)
+    made = dataclasses.replace(start, value=np.array(value, float)).drop(~np.array(keep), "all_solved")
+    writer.append(Step(number, np.array([0]), plan, r, made, *fates(r, made), seconds={"generate": 1.0}))
+    writer.flush()
+
+
+@pytest.fixture
+def writer(tmp_path):
+    experiment = {"name": "grown", "steps": 3, "model": "scripted", "pipeline": [{"method": "grpo"}]}
+    with Writer(tmp_path, experiment, pool(), run="grown", who={"estimate": ["grpo"]}) as made:
+        yield made
 
 
 @pytest.fixture
@@ -79,6 +103,28 @@ def test_rates_grow_with_the_run_and_equal_those_read_at_once(run):
         a, b = (r.take(r.kind == kind).by("step", "size", "bin") for r in (grown, fresh))
         assert a[0] == b[0]
         np.testing.assert_allclose(a[1], b[1])
+
+
+def test_a_belief_learns_from_groups_that_left_the_loss_too(writer, tmp_path):
+    write(writer, 1, [1, 1, 1, 1], [0, 0, 0, 0], [False] * 4)
+    data = opened(tmp_path)
+    assert len(rates(data)[0].step) == 0
+    write(writer, 2, [1, 1, 0.5, 1, 0], [0.5, 0.5, -1, np.nan, -1], [True, True, True, True, False])
+    data.source.refresh(0)
+    data.refresh()
+    made = rates(data)[0]
+    made = made.take(made.kind == "posterior")
+    assert (made.step.tolist(), made.size.tolist(), made.bin.tolist()) == ([2], [3], [4])  # the mean is 5 / 6
+    n, hard, vanish, signed, _, _, unclear = made.counts[0]
+    assert (n, vanish, signed, unclear) == (3, 0, 3, 0)
+    assert hard == pytest.approx(0.03125)  # Beta(5, 1) lies below 0.5
+    write(writer, 3, [0.5], [-1], [True])
+    data.source.refresh(0)
+    data.refresh()
+    made = rates(data)[0]
+    last = made.take((made.kind == "posterior") & (made.step == 3))
+    assert last.bin.tolist() == [3]  # Beta(1 + 0.9 * 4 + 3.5, 1 + 1.5): the mean is 0.76
+    assert last.counts[0, COUNTS.index("hard")] == pytest.approx(0.03247, abs=1e-5)
 
 
 def test_a_pool_labels_and_leaves_the_close_ones_out():

@@ -124,7 +124,9 @@ class _Signs:
         self.step = data.step
 
     def _believed(self, table: Any) -> Rates:
-        """Counts against what each prompt's earlier steps say; the beliefs move on with every step."""
+        """Counts against what each prompt's earlier steps say; the beliefs move on with every step.
+
+        Only rollouts in the loss are counted. A belief learns from all: what leaves the loss is no chance sample."""
         column = {c: np.asarray(table[c].to_numpy(zero_copy_only=False)) for c in table.column_names}
         steps = column["step"]
         made = [self._step({k: v[i:j] for k, v in column.items()}) for i, j in _runs(steps)]
@@ -133,15 +135,19 @@ class _Signs:
     def _step(self, c: dict[str, np.ndarray]) -> Rates:
         at, width = c["position"].astype(np.int64), max(self.span.high - self.span.low, 1e-12)
         share = np.clip((c["reward"].astype(float) - self.span.low) / width, 0, 1)
-        a, b, advantage = self.alpha[at], self.beta[at], c["advantage"].astype(float)
+        a, b, known, kept = self.alpha[at], self.beta[at], self.groups[at] > 0, c["kept"].astype(bool)
+        self._learn(at, share)
+        if not kept.any():
+            return NONE
+        a, b, known, share = a[kept], b[kept], known[kept], share[kept]
+        c = {name: column[kept] for name, column in c.items()}
+        advantage, n = c["advantage"].astype(float), int(kept.sum())
         below = beta.cdf(share, a, b)
         wrong = np.where(advantage > TAU, 1 - below, np.where(advantage < -TAU, below, 0.0))
-        known = self.groups[at] > 0
         counts = np.column_stack([
-            np.ones(len(at)), known * wrong, known & (np.abs(advantage) <= TAU), known, np.zeros(len(at)), np.zeros(len(at)), ~known,
+            np.ones(n), known * wrong, known & (np.abs(advantage) <= TAU), known, np.zeros(n), np.zeros(n), ~known,
         ]).astype(float)  # fmt: skip
         bins = np.minimum((BINS * a / (a + b)).astype(np.int64), BINS - 1)
-        n = len(at)
         rows = Rates(
             c["step"].astype(np.int64),
             c["estimator"].astype(object),
@@ -151,7 +157,6 @@ class _Signs:
             counts,
         )
         keys, sums = rows.by("estimator", "size", "bin")
-        self._learn(at, share)
         columns = [np.array(list(column), object) for column in zip(*keys, strict=True)]
         return Rates(np.full(len(keys), c["step"][0], np.int64), columns[0], np.full(len(keys), "posterior", object),
                      columns[1].astype(np.int64), columns[2].astype(np.int64), sums)  # fmt: skip
