@@ -127,6 +127,19 @@ def test_a_belief_learns_from_groups_that_left_the_loss_too(writer, tmp_path):
     assert last.counts[0, COUNTS.index("hard")] == pytest.approx(0.03247, abs=1e-5)
 
 
+def test_a_group_is_held_against_the_range_of_rewards_as_it_is_now(writer, tmp_path):
+    write(writer, 1, [1, 1, 1, 1], [0, 0, 0, 0], [True] * 4)
+    write(writer, 2, [1, 0], [1, -1], [True, True])
+    data = opened(tmp_path)
+    group = groups_of(data, 2)[0]
+    rows = siblings(data, group)
+    assert against(data, group, rows)[0].value == pytest.approx(5 / 6)
+    write(writer, 3, [2, 0], [1, -1], [True, True])
+    data.source.refresh(0)
+    data.refresh()
+    assert against(data, group, rows)[0].value == pytest.approx(1.0)  # 2 * Beta(3, 3)
+
+
 def test_a_pool_labels_and_leaves_the_close_ones_out():
     rows = [
         sibling(0.9, 1.0),

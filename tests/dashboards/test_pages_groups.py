@@ -1,8 +1,11 @@
 """The pages of one group without a browser: what they show as the selection moves, and that their SQL runs."""
 
+import numpy as np
 import pytest
-from grown import hand, read, record
+from grown import hand, pool, read, record, step_of
 
+from workbench.store import Writer
+from workbench.views.data_groups import place_of
 from workbench.views.pages.signs import Signs
 from workbench.views.pages.tokens import Tokens
 from workbench.views.pages.tree import TreePage
@@ -64,6 +67,35 @@ def test_the_picker_moves_the_selection_and_follows_it(data):
     page.update(data)
     page.picker.group.value = 1
     assert (chosen.step, chosen.prompt) == (1, "p1")
+
+
+def test_a_place_moves_as_its_rollout_comes_and_comes_again(tmp_path):
+    experiment = {"name": "grown", "steps": 3, "model": "scripted", "pipeline": [{"method": "grpo"}]}
+    with Writer(tmp_path, experiment, pool(), run="grown", who={"estimate": ["grpo"]}) as writer:
+
+        def go(number):
+            rollouts = hand(number, pool())
+            if number == 3:
+                rollouts = rollouts.with_(id=np.append(rollouts.id[:3], "1:p1:0"))  # it takes part again
+            writer.append(step_of(rollouts, number))
+            writer.flush()
+
+        def found(rollout, step):
+            place = place_of(data, Selection(run="grown", rollout=rollout, step=step))
+            return place.group.step, place.group.prompt, place.rollout
+
+        go(1)
+        data = read(tmp_path)
+        assert found("1:p1:0", 0) == found("1:p1:0", 1) == (1, "p1", "1:p1:0")
+        assert found("2:p1:0", 2) == (1, "p0", "")
+        assert found("2:p1:0", 0) == (1, "p0", "")
+        for number in (2, 3):
+            go(number)
+            data.source.refresh(0)
+            data.refresh()
+        assert found("2:p1:0", 2) == found("2:p1:0", 0) == (2, "p1", "2:p1:0")
+        assert found("1:p1:0", 0) == (3, "p1", "1:p1:0")
+        assert found("1:p1:0", 1) == (1, "p1", "1:p1:0")
 
 
 def test_a_segment_leads_to_the_tokens_of_its_rollout(data):

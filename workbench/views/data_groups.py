@@ -85,8 +85,11 @@ def place_of(data: RunData, chosen: Selection) -> Place | None:
     Step 0 is the newest one. A rollout or prompt that the step does not have is passed over."""
     step, rollout = chosen.step, chosen.rollout
     if rollout:
+        until = None if 0 < step <= data.step else data.step  # the last step, or one to come: the answer can change
         found = shared(
-            data, ("place", rollout, step), lambda: data.ask("page_place", rollout=rollout, step=step).to_pylist()
+            data,
+            ("place", rollout, step, until),
+            lambda: data.ask("page_place", rollout=rollout, step=step).to_pylist(),
         )
         if found:
             groups = groups_of(data, found[0]["step"])

@@ -203,12 +203,13 @@ def _runs(steps: np.ndarray) -> list[tuple[int, int]]:
 
 def against(data: RunData, g: GroupFacts, rows: Sequence[Sibling]) -> tuple[Against, ...]:
     """The references of a group, best first: a pool, the posterior from earlier steps, the small pool of its version."""
+    span = rates(data)[1]
 
     def ask() -> tuple[Against, ...]:
         past = data.ask("page_reference", prompt=g.prompt, step=g.step).to_pylist()
-        return references(past, g.step, rows, rates(data)[1])
+        return references(past, g.step, rows, span)
 
-    return shared(data, ("against", g.step, g.rank, g.group), ask)
+    return shared(data, ("against", g.step, g.rank, g.group, span.low, span.high), ask)
 
 
 def references(past: Sequence[dict[str, Any]], step: int, rows: Sequence[Sibling], span: Span) -> tuple[Against, ...]:
