@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -202,6 +203,131 @@ def test_a_file_that_is_no_request_is_refused_and_ends_nothing(run) -> None:
         kinds = [c["kind"] for c in store.ask("commands", run=run.run).to_pylist()]
     assert kinds == ["refused"] * 6
     assert inbox.files() == []
+
+
+def test_a_method_that_fails_when_it_is_put_in_is_refused_and_changes_nothing(run) -> None:
+    before = run.pipeline.text, run.states
+    done = tell(run, "swap", pipeline="grpo + vade(lambda_sample='x')")
+    assert done["kind"] == "refused"
+    assert "swap cannot be done: " in done["payload"]["why"]
+    assert (run.pipeline.text, run.n_steps) == (before[0], 3)
+    assert run.states.keys() == before[1].keys()
+    assert tell(run, "swap", pipeline="grpo + vade")["kind"] == "swap"
+
+
+def test_a_checkpoint_and_a_setting_that_fail_are_refused(run, monkeypatch) -> None:
+    class Dials:
+        temperature = 1.0
+        _lr = 1e-4
+
+        @property
+        def lr(self) -> float:
+            return self._lr
+
+        @lr.setter
+        def lr(self, value: float) -> None:
+            raise RuntimeError("no optimiser")
+
+    monkeypatch.setattr(run.world, "policy", Dials(), raising=False)
+    done = tell(run, "set", rollouts=64, temperature=0.5, lr=1e-3)
+    assert done["payload"]["why"] == "set cannot be done: RuntimeError: no optimiser"
+    assert (run.budget.rollouts, run.world.policy.temperature) == (32, 1.0)
+
+    def fail(folder) -> None:
+        raise TypeError("cannot pickle")
+
+    monkeypatch.setattr(run.world, "save", fail)
+    assert "checkpoint cannot be done: TypeError: cannot pickle" in tell(run, "checkpoint")["payload"]["why"]
+    assert list(run.checkpoints().iterdir()) == []
+
+
+def test_a_command_that_cannot_be_done_again_is_a_warning(run) -> None:
+    run.helm._later = [(3, "swap", {"to": [{"method": "gone"}]}), (3, "set", {"to": {"prompts": 6, "rollouts": 36}})]
+    assert run.ready()
+    run.step()
+    run.writer.flush()
+    assert (run.pipeline.text, run.budget) == ("grpo + mopps", Budget(6, 36))
+    with Store.open(run.experiment.store) as store:
+        (event,) = [e for e in store.ask("events", run=run.run).to_pylist() if e["subject"] == "steering"]
+    assert event["kind"] == "warning"
+    assert event["message"].startswith("swap, commanded of step 3, could not be done again: ")
+
+
+HALF = '{"kind": "pin", "payload": {"prompt": "\\ud800"}}'
+
+
+@pytest.mark.parametrize("depth", [40, 700, 20_000])
+def test_what_the_record_cannot_hold_is_refused(run, depth) -> None:
+    inbox = Inbox(run.experiment.store, run.run)
+    inbox.folder.mkdir(parents=True)
+    deep = f'{{"kind": "set", "payload": {{"lr": {"[" * depth}{"]" * depth}}}}}'
+    who = '{"kind": "stop", "payload": {}, "who": "\\udfff"}'
+    for i, text in enumerate((deep, HALF, who)):
+        (inbox.folder / f"{i}-{i}.json").write_text(text)
+    (inbox.folder / os.fsdecode(b"3-\xff.json")).write_text("{")
+    assert inbox.waiting() == []
+    assert run.ready()
+    run.step()
+    run.writer.flush()
+    found = commands(run)
+    assert sorted(found) == ["0", "1", "2", "?"]
+    assert {c["kind"] for c in found.values()} == {"refused"}
+    assert "at most 32 deep" in found["0"]["payload"]["payload"]["error"]
+    assert "half a surrogate pair" in found["1"]["payload"]["payload"]["error"]
+
+
+def test_what_the_record_cannot_hold_is_not_asked() -> None:
+    with pytest.raises(ValueError, match="half a surrogate pair"):
+        Request.of("pin", {"prompt": ["\ud800"]})
+    with pytest.raises(ValueError, match="half a surrogate pair"):
+        Request.of("pause", {}, "eve\udfff")
+    deep: list = []
+    deep.append(deep)
+    with pytest.raises(ValueError, match="at most 32 deep"):
+        Request.of("swap", {"pipeline": deep})
+
+
+def test_a_file_that_cannot_be_taken_away_is_handled_once(tmp_path, monkeypatch) -> None:
+    def refuse(path, missing_ok=False) -> None:
+        raise PermissionError(1, "Operation not permitted", str(path))
+
+    with Run(SMALL.with_(store=str(tmp_path))) as run:
+        inbox = Inbox(str(tmp_path), run.run)
+        one = inbox.put(Request.of("set", {"rollouts": 64}, "ada"))
+        monkeypatch.setattr(Path, "unlink", refuse)
+        assert run.ready()
+        read = []
+        monkeypatch.setattr(Inbox, "read", lambda path: read.append(path))
+        assert run.ready()
+        run.step()
+        assert (read, run.budget.rollouts) == ([], 64)
+        monkeypatch.undo()
+        monkeypatch.setattr(Path, "unlink", refuse)
+        last = inbox.put(Request.of("pause", {}, "ada"))
+    monkeypatch.undo()
+    assert {i: c["kind"] for i, c in commands(run).items()} == {one.id: "set", last.id: "refused"}
+
+
+def test_a_control_word_left_from_before_a_resume_is_refused(tmp_path) -> None:
+    cut = SMALL.with_(checkpoint_every=1, store=str(tmp_path))
+    with Run(cut) as first:
+        assert first.ready()
+        first.step()
+    inbox = Inbox(str(tmp_path), first.run)
+    words = [inbox.put(Request.of(kind, {}, "ada")) for kind in ("stop", "pause", "step", "resume")]
+    kept = inbox.put(Request.of("set", {"rollouts": 64}, "ada"))
+    helm = Helm()
+    helm.ask(Request.of("resume", {}))
+    with Run(cut, resume=first.run, helm=helm) as run:
+        assert run.ready()
+        run.step()
+        run.writer.flush()
+        found = commands(run)
+        assert {found[w.id]["payload"]["why"] for w in words} == {"asked before the run was resumed; ask again"}
+        assert (found[kept.id]["kind"], run.budget.rollouts) == ("set", 64)
+        assert [c["kind"] for c in found.values()].count("resume") == 1
+        inbox.put(Request.of("stop", {}, "ada"))
+        assert not run.ready()
 
 
 def test_a_request_that_was_applied_before_a_crash_is_not_applied_again(run) -> None:

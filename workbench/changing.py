@@ -46,10 +46,9 @@ def restore(run: Run, kind: str, payload: Mapping[str, Any], folded: bool = True
             run.pipeline.check(run.world)
     elif kind == "set":
         to = payload["to"]
-        run.budget = replace(run.budget, **{k: to[k] for k in BUDGET if k in to})
-        for name in DIALS:
-            if name in to:
-                _turn(run.world, name, to[name])
+        budget = replace(run.budget, **{k: to[k] for k in BUDGET if k in to})
+        _turn(run.world, {name: to[name] for name in DIALS if name in to})
+        run.budget = budget
     elif (row := _row(run, payload["prompt"])) is not None:
         run.available[row] = payload["to"]["available"]
         run.wishes = _wishes(run, row, payload["to"])
@@ -91,10 +90,8 @@ def setting(run: Run, payload: Mapping[str, Any], rehearsed: bool) -> Change:
     }
 
     def act() -> None:
+        _turn(run.world, {name: to[name] for name in DIALS if name in to})
         run.budget = budget
-        for name in DIALS:
-            if name in to:
-                _turn(run.world, name, to[name])
 
     return Change("set", {"to": to, "before": before}, run.n_steps + 1, act)
 
@@ -224,9 +221,19 @@ def _dials(world: Any, name: str) -> list[tuple[Any, str]]:
     return [(home, name) for home in homes if isinstance(getattr(home, name, None), (int, float))]
 
 
-def _turn(world: Any, name: str, value: float) -> None:
-    for home, attribute in _dials(world, name):
-        setattr(home, attribute, value)
+def _turn(world: Any, values: Mapping[str, float]) -> None:
+    """Set them all, or none where one cannot be set."""
+    turned = []
+    try:
+        for name, value in values.items():
+            for home, attribute in _dials(world, name):
+                old = getattr(home, attribute)
+                setattr(home, attribute, value)
+                turned.append((home, attribute, old))
+    except Exception:
+        for home, attribute, old in reversed(turned):
+            setattr(home, attribute, old)
+        raise
 
 
 def whole(payload: Mapping[str, Any], name: str, low: int) -> int:

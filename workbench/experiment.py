@@ -447,6 +447,9 @@ class Run:
                 Event("warning", "checkpoint", f"no checkpoint at step {self.n_steps}: {error}"), self.n_steps
             )
             return
+        except BaseException:
+            shutil.rmtree(part, ignore_errors=True)
+            raise
         for old in folder.glob("step-*"):
             if old != final:
                 shutil.rmtree(old, ignore_errors=True)

@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -34,9 +34,9 @@ from workbench.changing import (
     wished,
 )
 from workbench.pipeline import Pipeline
-from workbench.steering import KINDS, Inbox, Request
+from workbench.steering import CONTROLS, KINDS, Inbox, Request
 from workbench.store.errors import StoreError
-from workbench.types import Budget
+from workbench.types import Budget, Event
 
 if TYPE_CHECKING:
     from workbench.experiment import Run
@@ -56,14 +56,17 @@ class Helm:
         self._asked: deque[Request] = deque()
         self._later: list[tuple[int, str, dict[str, Any]]] = []
         self._inbox: Inbox | None = None
+        self._stale: set[Path] = set()
+        self._handled: set[Path] = set()
 
     def ask(self, request: Request) -> None:
         """Hand over a request of this process."""
         self._asked.append(request)
 
     def open(self, store_url: str, run: str) -> None:
-        """Look into the inbox of a run from now on."""
+        """Look into the inbox of a run from now on. What lies there already was asked of an earlier attempt."""
         self._inbox = Inbox(store_url, run)
+        self._stale = set(self._inbox.files())
 
     def ready(
         self, run: Run, stop: Callable[[], bool] = lambda: False, told: Callable[[], None] = lambda: None
@@ -85,17 +88,32 @@ class Helm:
     def take(self, run: Run) -> None:
         """Apply or refuse, in order: what the record says of the coming step (after a resume), then what is asked."""
         while self._later and self._later[0][0] <= run.n_steps + 1:
-            _, kind, payload = self._later.pop(0)
-            restore(run, kind, payload)
+            step, kind, payload = self._later.pop(0)
+            try:
+                restore(run, kind, payload)
+            except Exception as error:
+                again = f"{kind}, commanded of step {step}, could not be done again: {_told(error)}"
+                run.writer.event(Event("warning", "steering", again), run.n_steps)
         while self._asked:
             self._obey(run, self._asked.popleft())
-        files = self._inbox.files() if self._inbox else []
+        files = self._files()
         for path in files:
             self._obey_file(run, path)
         if files:
             run.writer.flush()  # before the file goes: a request is in the inbox, or in the record, or in both
-            for path in files:
+            self._clear(files)
+
+    def _files(self) -> list[Path]:
+        """The files that wait and were not handled yet."""
+        return [p for p in self._inbox.files() if p not in self._handled] if self._inbox else []
+
+    def _clear(self, files: Iterable[Path]) -> None:
+        """Take handled files away; one that may not be taken away, as in a folder of another user, is remembered."""
+        for path in files:
+            try:
                 path.unlink(missing_ok=True)
+            except OSError:
+                self._handled.add(path)
 
     def _obey_file(self, run: Run, path: Path) -> None:
         try:
@@ -103,24 +121,39 @@ class Helm:
         except FileNotFoundError:
             return
         except (ValueError, OSError) as error:
-            request = Request(path.stem.rpartition("-")[2], "unreadable", {"error": str(error)[:300]})
-        if request.id not in self.known:
+            name, why = (x.encode("utf-8", "replace").decode() for x in (path.stem, str(error)[:300]))
+            request = Request(name.rpartition("-")[2], "unreadable", {"error": why})
+        if request.id in self.known:
+            return
+        if request.kind in CONTROLS and path in self._stale:  # by the file, for clocks of machines differ
+            self._refuse(run, request, "asked before the run was resumed; ask again")
+        else:
             self._obey(run, request)
 
     def _obey(self, run: Run, request: Request) -> None:
-        head = {"id": request.id, "asked": request.asked}
         try:
             change = self._checked(run, request)
-            change.act()
-        except (ValueError, StoreError) as error:  # of the store: a method asks for columns that were not kept
-            why = {"kind": request.kind, "payload": request.payload, "why": str(error)}
-            run.writer.command("refused", head | why, run.n_steps, request.who)
-            self.known[request.id] = ("refused", why)
+            try:
+                change.act()
+            except (ValueError, StoreError):  # of the store: a method asks for columns that were not kept
+                raise
+            except Exception as error:  # of a method, of a checkpoint: as little an end of the run
+                raise ValueError(f"{request.kind} cannot be done: {_told(error)}") from error
+        except (ValueError, StoreError) as error:
+            self._refuse(run, request, str(error))
             self.refused = str(error)
             return
         self.refused = ""
         self.known[request.id] = (change.kind, change.payload)
+        head = {"id": request.id, "asked": request.asked}
         run.writer.command(change.kind, head | change.payload, change.step, request.who)
+
+    def _refuse(self, run: Run, request: Request, reason: str) -> None:
+        """Record why a request is not done."""
+        why = {"kind": request.kind, "payload": request.payload, "why": reason}
+        head = {"id": request.id, "asked": request.asked}
+        run.writer.command("refused", head | why, run.n_steps, request.who)
+        self.known[request.id] = ("refused", why)
 
     def _checked(self, run: Run, request: Request) -> Change:
         """The change, or ValueError: what others write into the inbox must never end a run."""
@@ -129,26 +162,22 @@ class Helm:
         except ValueError:
             raise
         except Exception as error:
-            raise ValueError(f"{request.kind} could not be read: {type(error).__name__}: {error}") from error
+            raise ValueError(f"{request.kind} could not be read: {_told(error)}") from error
 
     def end(self, run: Run) -> None:
         """The run ends: what still waits is refused, so that who asked knows."""
         left = [*self._asked]
         self._asked.clear()
-        files = self._inbox.files() if self._inbox else []
+        files = self._files()
         for path in files:
             with suppress(ValueError, OSError):
                 left.append(Inbox.read(path))
         for request in left:
             if request.id not in self.known:
-                why = {"kind": request.kind, "payload": request.payload, "why": "the run has ended"}
-                run.writer.command(
-                    "refused", {"id": request.id, "asked": request.asked} | why, run.n_steps, request.who
-                )
+                self._refuse(run, request, "the run has ended")
         if files:
             run.writer.flush()
-        for path in files:
-            path.unlink(missing_ok=True)
+        self._clear(files)
         if self._inbox:
             with suppress(OSError):  # never made, or somebody asks at this moment
                 self._inbox.folder.rmdir()
@@ -160,7 +189,7 @@ class Helm:
         kind, payload = request.kind, request.payload
         if kind not in KINDS:
             raise ValueError(f"a run cannot be asked to {kind!r}; it can be asked to {', '.join(KINDS)}")
-        if kind in ("resume", "pause", "step", "stop"):
+        if kind in CONTROLS:
             return self._control(run, kind, payload)
         if kind == "undo":
             return self._undo(run, payload, rehearsed)
@@ -234,3 +263,7 @@ class Helm:
                 restore(run, kind, payload, folded=False)
             else:
                 self._later.append((row["step"], kind, payload))
+
+
+def _told(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"[:300]

@@ -13,7 +13,7 @@ import json
 import secrets
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -38,8 +38,14 @@ KINDS = {
 }
 """What may be asked, and what it means; all of it acts from the next step on."""
 
+CONTROLS = ("resume", "pause", "step", "stop")
+"""Kinds that change no setting, but when the run goes on."""
+
 LONGEST = 64 * 1024
 """Bytes of a request; what is longer is refused unread."""
+
+DEEPEST = 32
+TOO_DEEP = f"a request is nested at most {DEEPEST} deep"
 
 
 class Request(NamedTuple):
@@ -56,8 +62,10 @@ class Request(NamedTuple):
         """A new request, with an id of its own. Raises ValueError for a kind that does not exist."""
         if kind not in KINDS:
             raise ValueError(f"a run cannot be asked to {kind!r}; it can be asked to {', '.join(KINDS)}")
+        who = (who or me())[:80]
+        _check_writable([payload, who])
         now = datetime.now(UTC).replace(tzinfo=None).isoformat(timespec="milliseconds")
-        return cls(secrets.token_hex(5), kind, payload, (who or me())[:80], now)
+        return cls(secrets.token_hex(5), kind, payload, who, now)
 
 
 def me() -> str:
@@ -106,11 +114,16 @@ class Inbox:
         """The request in a file; ValueError where it is none."""
         if path.stat().st_size > LONGEST:
             raise ValueError(f"a request holds at most {LONGEST:,} bytes")
-        found = json.loads(path.read_text(encoding="utf-8"))
+        try:
+            found = json.loads(path.read_text(encoding="utf-8"))
+        except RecursionError:
+            raise ValueError(TOO_DEEP) from None
         if not isinstance(found, dict) or not isinstance(found.get("payload"), dict):
             raise ValueError("a request is an object with id, kind, payload, who and asked")
+        _check_writable(found)
         words = {k: str(found.get(k, ""))[:80] for k in ("kind", "who", "asked")}
-        return Request(str(found.get("id") or path.stem.rpartition("-")[2])[:80], payload=found["payload"], **words)
+        name = path.stem.encode("utf-8", "replace").decode()
+        return Request(str(found.get("id") or name.rpartition("-")[2])[:80], payload=found["payload"], **words)
 
     def waiting(self) -> list[Request]:
         """What was asked and not yet taken; what cannot be read is left to the training process."""
@@ -274,6 +287,26 @@ class Remote(Commands):
 
     def __repr__(self) -> str:
         return f"Remote({self.run}: {self.status}, step {self.n_steps} of {self.target_steps})"
+
+
+def _check_writable(found: object) -> None:
+    """Raise ValueError where the record could not hold it: nested too deep, or with text that UTF-8 cannot hold."""
+    level = [found]
+    for _ in range(DEEPEST):
+        deeper: list[object] = []
+        for part in level:
+            if isinstance(part, Mapping):
+                deeper += [*part.keys(), *part.values()]
+            elif isinstance(part, (list, tuple)):
+                deeper += part
+            elif isinstance(part, str):
+                try:
+                    part.encode()
+                except UnicodeEncodeError:
+                    raise ValueError(f"a request is text, and {part[:80]!a} holds half a surrogate pair") from None
+        level = deeper
+    if level:
+        raise ValueError(TOO_DEEP)
 
 
 def plain(payload: dict[str, Any]) -> dict[str, Any]:
