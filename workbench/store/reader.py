@@ -21,6 +21,7 @@ import pyarrow as pa
 from workbench.store import folder as files
 from workbench.store.compaction import quoted, tables_of
 from workbench.store.contents import Contents, batches
+from workbench.store.door import one_reading
 from workbench.store.errors import Damaged, ReadOnlyError, StoreError
 from workbench.store.questions import Ask, Questions
 from workbench.store.schema import HIDDEN_SQL, SCHEMA_VERSION, TABLES_SQL, VIEWS_SQL, WIDE, comments, tables
@@ -194,7 +195,7 @@ class Store:
     def _query(self, query: str, params: Params) -> pa.Table:
         cursor = self._cursor()
         try:
-            statement = _one_reading(cursor.extract_statements(query))
+            statement = one_reading(cursor, query)
             cursor.execute("BEGIN TRANSACTION READ ONLY")
             try:
                 return _plain(cursor.sql(statement, params=params).to_arrow_table())
@@ -311,16 +312,6 @@ class Store:
             self._con.execute("INSERT INTO alive SELECT unnest(?::VARCHAR[])", [list(alive)])
             self._con.execute("COMMIT")
             self._alive = alive
-
-
-def _one_reading(statements: list[duckdb.Statement]) -> duckdb.Statement:
-    """The single statement of a query; raises ReadOnlyError where it does more than read."""
-    if len(statements) != 1:
-        raise ReadOnlyError(f"store.sql takes one statement, not {len(statements)}")
-    kind = str(statements[0].type).rpartition(".")[2]
-    if kind not in ("SELECT", "EXPLAIN"):
-        raise ReadOnlyError(f"store.sql only reads (SELECT ...); {kind} is refused. Recording is Writer's work")
-    return statements[0]
 
 
 def _plain(table: pa.Table) -> pa.Table:
