@@ -1,10 +1,15 @@
 """What was asked and what became of it, as the page reads it from the store."""
 
+import json
+
+import pytest
+
 from workbench import Budget, Experiment
 from workbench.experiment import Run
 from workbench.steering import Inbox, Request
 from workbench.views.data import Source
 from workbench.views.data_steering import Told, sentence, steering
+from workbench.views.state import Selection
 
 SMALL = Experiment(
     model="sim", steps=50, eval_every=0, checkpoint_every=0, budget=Budget(4, 32), world={"n_prompts": 40}
@@ -69,6 +74,43 @@ def test_a_pause_shows_in_the_status_until_it_ends(tmp_path):
         run.step()
         look(run)
         assert source.run(run.run).facts.status == "paused"
+
+
+@pytest.mark.parametrize(
+    ("kind", "payload"),
+    [
+        ("set", {"lr": 10**400}),
+        ("swap", {"pipeline": [{"method": "grpo", "settings": [1]}]}),
+        ("swap", {"from": 1, "to": [{"method": "grpo", "settings": "x" * 9000}]}),
+    ],
+)
+def test_an_odd_payload_has_a_plain_sentence(tmp_path, kind, payload):
+    said = sentence(kind, payload)
+    assert said.startswith(f"{kind} {{'")
+    assert len(said) < 250
+    with Run(SMALL.with_(store=str(tmp_path))) as run:
+        Inbox(str(tmp_path), run.run).put(Request.of(kind, payload, "eve"))
+        assert [t.state for t in look(run).told] == ["asked"]
+        run.ready()
+        run.step()
+        (told,) = look(run).told
+    assert (told.state, told.what) == ("refused", sentence(kind, json.loads(json.dumps(payload))))
+
+
+def test_a_run_that_has_ended_is_not_asked(tmp_path):
+    from workbench.views.wheel import Wheel
+
+    with Run(SMALL.with_(store=str(tmp_path))) as run:
+        run.ready()
+        run.step()
+        look(run)
+        wheel = Wheel(Selection(), may=True)
+        wheel.update(Source.of(str(tmp_path)).run(run.run))
+        wheel._ask("pause")
+        assert [r.kind for r in Inbox(str(tmp_path), run.run).waiting()] == ["pause"]
+    wheel._ask("stop")
+    assert "The run is stopped: nobody is there to be asked" in wheel.said.object
+    assert Inbox(str(tmp_path), run.run).files() == []
 
 
 def test_sentences():

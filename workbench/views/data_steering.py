@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 from workbench.steering import Inbox, Request
+from workbench.views.text import one_line
 
 if TYPE_CHECKING:
     from workbench.views.data import RunData
 
 UNDOABLE = ("set", "pin", "drop", "boost", "free", "swap")
-CONTROLS = ("resume", "pause", "step", "stop")
 
 
 class Told(NamedTuple):
@@ -115,7 +115,16 @@ def recorded(row: Mapping[str, Any], step: int) -> Told:
 
 
 def sentence(kind: str, payload: Mapping[str, Any]) -> str:
-    """What a request or a command is about, in one line; what came from outside is as long as it is."""
+    """What a request or a command is about, in one line; what came from outside is as long as it is.
+
+    A payload unlike those of its kind, as only a refused request has one, is shown as it came, cut short."""
+    try:
+        return _sentence(kind, payload)
+    except Exception:
+        return one_line(f"{kind} {payload}", 200)
+
+
+def _sentence(kind: str, payload: Mapping[str, Any]) -> str:
     to, before = payload.get("to"), payload.get("before")
     if kind == "set":
         values = to if isinstance(to, Mapping) else payload

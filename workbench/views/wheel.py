@@ -12,11 +12,12 @@ from typing import Any
 import panel as pn
 import panel_material_ui as pmui
 
-from workbench.steering import Inbox, Request, me
+from workbench.steering import CONTROLS, Inbox, Request, me
+from workbench.store.errors import StoreError
 from workbench.views import theme
 from workbench.views.cards import badge, head, told_table
 from workbench.views.data import RunData
-from workbench.views.data_steering import CONTROLS, Now, Told, steering
+from workbench.views.data_steering import Now, Told, steering
 from workbench.views.pages.base import card, pane, put, switch
 from workbench.views.state import Selection
 from workbench.views.text import html, one_line
@@ -114,8 +115,13 @@ class Wheel:
             self._say(LOOK)
             return
         try:
+            data.source.refresh(0)
+            data.refresh()
+            if data.facts.status not in ("running", "paused"):
+                self._say(f"The run is {data.facts.status}: nobody is there to be asked; resume it first.")
+                return
             Inbox(data.source.url, data.run).put(Request.of(kind, payload, self.who))
-        except (ValueError, OSError) as problem:
+        except (ValueError, OSError, LookupError, StoreError) as problem:
             self._say(str(problem))
             return
         self.update(data)
