@@ -11,9 +11,9 @@ import pytest
 from workbench.stages import Checkpoint, Prune
 from workbench.tasks.isolated import Isolated
 from workbench.tasks.task import Task
-from workbench.types import Cut, Plan
+from workbench.types import Cut, Plan, Ragged, Rollouts
 from workbench.worlds.engines.graph import GraphEngine
-from workbench.worlds.judging import Judging
+from workbench.worlds.judging import Judging, filled
 from workbench.worlds.live import LiveWorld
 
 from .conftest import pool_of, toy_model, toy_tokenizer
@@ -147,6 +147,35 @@ def test_verdicts_are_those_given_at_the_end(grown, monkeypatch):
     assert len(set(rows.reward[rows.finish != "pruned"])) > 2
     for world in (early, late):
         world.task.verifier.close()
+
+
+def test_extra_columns_of_the_task_go_along_with_the_verdicts():
+    rows = Rollouts.asked(PLAN, pool_of(range(2, 14)))
+    rows = rows.with_(extra={"mine": np.arange(9)})
+    seen = [rows.take(np.array(k)) for k in ([4, 1], [7])]
+    parts = [
+        part.with_(
+            extra={
+                **part.extra,
+                "steps": Ragged.of([[i] * 2 for i in part.extra["mine"]], np.int32),
+                "whole": part.extra["mine"] * 10,
+                "pair": np.stack([part.extra["mine"]] * 2, 1).astype(np.float32),
+                "said": np.array([f"row {i}" for i in part.extra["mine"]]),
+            }
+        )
+        for part in seen
+    ]
+    extra = filled(rows, parts).extra
+    there = np.isin(np.arange(9), [1, 4, 7])
+    assert extra["mine"].tolist() == list(range(9))
+    assert [row.tolist() for row in extra["steps"].rows()] == [[i, i] if there[i] else [] for i in range(9)]
+    assert extra["steps"].values.dtype == np.int32
+    assert np.array_equal(extra["whole"], np.where(there, np.arange(9) * 10.0, np.nan), equal_nan=True)
+    assert extra["pair"].dtype == np.float32
+    assert np.array_equal(np.isnan(extra["pair"]).all(1), ~there)
+    assert extra["said"].tolist() == [f"row {i}" if there[i] else "" for i in range(9)]
+    everybody = rows.with_(extra={"mine": rows.extra["mine"], "whole": np.arange(9)})
+    assert filled(rows, [everybody]).extra["whole"].dtype == everybody.extra["whole"].dtype
 
 
 def test_a_broken_engine_leaves_no_verifier_behind():

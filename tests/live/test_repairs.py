@@ -11,7 +11,8 @@ from workbench.methods.grpo import Grpo
 from workbench.methods.scope import Scope
 from workbench.numerics.forks import nodes_of
 from workbench.pipeline import Pipeline, run
-from workbench.types import Budget, Ragged
+from workbench.stages import Card, Checkpoint, Method
+from workbench.types import Budget, Cut, Ragged
 from workbench.worlds.engines.scripted import ScriptedEngine, told
 from workbench.worlds.live import LiveWorld
 
@@ -67,6 +68,35 @@ def test_repairs_take_the_place_of_what_they_repaired(world):
         assert "skipped" not in step.update
         nodes_of(r)
     assert won > 3
+
+
+class Cuts(Method):
+    """Cuts every other rollout after its first token."""
+
+    card = Card("cuts", "Cuts", source="ours")
+    checkpoint = Checkpoint(every=1)
+
+    def prune(self, state, frontier, rng) -> Cut:
+        """By turns."""
+        b = len(frontier)
+        out = (frontier.n_tokens == 1) & (frontier.branch % 4 == 3)
+        return Cut((~out).astype(np.int64), np.where(out, "cut", ""), np.ones(b))
+
+
+def test_rollouts_cut_by_another_method_leave_the_others_to_be_repaired(world):
+    pipeline = Pipeline(Grpo(), Cuts(), Scope(max_repairs=2))
+    for _, step in run(pipeline, world, Budget(prompts=3, rollouts=12), steps=2, seed=4):
+        r = step.rollouts
+        assert (r.finish == "pruned").any()
+        scores = r.extra["step_scores"]
+        assert (scores.lengths == np.where(r.finish == "pruned", 0, [len(t) for t in r.text])).all()
+        assert any(c.startswith("repair:") for c in r.context)
+
+
+def test_a_task_that_leaves_no_scores_after_all_is_an_error(world):
+    world.task.score = lambda rollouts, pool: ToyTask.score(world.task, rollouts, pool)
+    with pytest.raises(ValueError, match="without scores of their steps"):
+        list(run(Pipeline(Grpo(), Scope()), world, Budget(prompts=3, rollouts=12), steps=1))
 
 
 def test_without_scores_of_steps_it_says_what_is_missing(task):

@@ -6,14 +6,14 @@ its last rollout has ended. One that hangs holds up its own verdicts, never the 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from queue import SimpleQueue
 from typing import Any
 
 import numpy as np
 
-from workbench.types import Pool, Rollouts
+from workbench.types import Pool, Ragged, Rollouts
 from workbench.worlds import distributed
 from workbench.worlds.growing import UNJUDGED
 
@@ -73,7 +73,10 @@ class Judging:
 
 
 def filled(rows: Rollouts, parts: list[Rollouts]) -> Rollouts:
-    """Rows with the verdicts of the parts, found by id; a row in no part gets no reward and no failure of its own."""
+    """Rows with the verdicts of the parts, found by id; a row in no part gets no reward and no failure of its own.
+
+    Extra columns that the task left go along; a row without a verdict has none of theirs: an empty ragged row, NaN, "" or None.
+    """
     place = {id_: i for i, id_ in enumerate(rows.id)}
     columns = {
         "answer": np.full(len(rows), None, dtype=object),
@@ -88,4 +91,29 @@ def filled(rows: Rollouts, parts: list[Rollouts]) -> Rollouts:
             columns[name][at] = getattr(part, name)
         for name, values in part.rewards.items():
             rewards[name][at] = values
-    return rows.with_(**columns, rewards={**rows.rewards, **rewards})
+    left = dict.fromkeys(name for part in parts for name in part.extra if name not in rows.extra)
+    extra = {name: _spread(name, parts, place) for name in left}
+    return rows.with_(**columns, rewards={**rows.rewards, **rewards}, extra={**rows.extra, **extra})
+
+
+def _spread(name: str, parts: list[Rollouts], place: Mapping[str, int]) -> np.ndarray | Ragged:
+    """An extra column of some parts, at the places of their rows among all."""
+    mine = [part for part in parts if name in part.extra]
+    at = [place[i] for part in mine for i in part.id]
+    columns = [part.extra[name] for part in mine]
+    if isinstance(columns[0], Ragged):
+        values = [column.values for column in columns]
+        rows: list[np.ndarray] = [np.empty(0, np.result_type(*values))] * len(place)
+        for i, row in zip(at, (row for column in columns for row in column.rows()), strict=True):
+            rows[i] = row
+        return Ragged.of(rows, np.result_type(*values))
+    dense = np.concatenate(columns)
+    if len(at) < len(place) and dense.dtype.kind in "biu":
+        dense = dense.astype(float)  # whole numbers have no NaN
+    whole = np.empty((len(place), *dense.shape[1:]), dense.dtype)
+    if dense.dtype.kind == "f":
+        whole[:] = np.nan
+    elif dense.dtype.kind == "U":
+        whole[:] = ""
+    whole[at] = dense
+    return whole
