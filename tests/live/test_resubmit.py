@@ -7,10 +7,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from workbench.types import Plan, Rollouts
 from workbench.worlds.engines import NEVER, Until
 from workbench.worlds.engines.draws import streams
 from workbench.worlds.engines.resubmit import Reply, Resubmitting
 from workbench.worlds.engines.scripted import ScriptedEngine
+from workbench.worlds.growing import Grown, Growth
+
+from .conftest import pool_of
 
 STOP, MARK = 0, 5
 PREFIXES = [[9, 8, 7], [9, 8], [4]]
@@ -124,7 +128,25 @@ def test_a_row_broken_off_says_so():
             return reply if self.asked == 1 else reply._replace(tokens=reply.tokens[:1], finish="")
 
     made = Broken().generate([[1]], np.array([2]), np.array([3]), streams(0, "ab"))
-    assert made.finish.tolist() == ["length", "abort"]
+    assert made.finish.tolist() == ["length", "aborted"]
+
+
+def test_a_rollout_whose_segment_was_broken_off_before_its_first_token_goes_on():
+    class Stalls(Again):
+        """Answers the first request with nothing."""
+
+        def _one(self, q, *rest):
+            reply, nothing = super()._one(q, *rest), np.empty(0, np.float32)
+            return reply if self.asked > 1 else Reply(nothing.astype(np.int32), nothing, nothing, "", 0)
+
+    rows = Rollouts.asked(Plan(np.array([0]), np.array([1]), step=1), pool_of(range(2, 4)))
+    session = Stalls().open([[1]], np.array([0]), streams(0, "a"))
+    growth = Growth(
+        session, [Grown(0, "a", 3)], rows, seed=0, branch=None, prune=None, decode=lambda made: [""] * len(made)
+    )
+    growth.run()
+    assert len(growth.branches[0].tokens) == 3
+    assert growth.branches[0].finish == "length"
 
 
 def test_what_cannot_be_done_is_refused():

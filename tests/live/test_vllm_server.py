@@ -90,10 +90,43 @@ def test_after_the_last_try_the_error_says_what_it_was(server):
 
 
 def test_a_server_that_does_not_answer_in_time(server):
-    engine, _ = engine_of(server, timeout=0.1, tries=2)
+    engine, _ = engine_of(server, answer_timeout=0.1, tries=2)
     server.faults = [0.6, 0.6]
     with pytest.raises(ServerError, match=r"gave no sign of life for 0.1 s, 2 times in a row"):
         engine.generate(PREFIXES[1:], np.array([1]), np.array([4]), KEYS[:1])
+
+
+def test_a_whole_answer_may_take_longer_than_other_calls(server):
+    engine, _ = engine_of(server, timeout=0.1, tries=1)
+    server.faults = [0.4]
+    assert engine.generate(PREFIXES[1:], np.array([1]), np.array([4]), KEYS[:1]).finish.tolist() != ["aborted"]
+    server.faults = [0.4]
+    with pytest.raises(ServerError, match=r"gave no sign of life for 0.1 s"):
+        engine.client.call("GET", "/v1/models")
+
+
+@pytest.mark.parametrize("reason", ["abort", "error"])
+def test_an_answer_that_the_server_broke_off_is_no_finished_one(reason):
+    class Gives(FakeServer):
+        """Ends every answer by itself."""
+
+        def complete(self, body):
+            status, answer = super().complete(body)
+            answer["choices"][0]["finish_reason"] = reason
+            return status, answer
+
+    with Gives(script) as server, pytest.raises(ServerError, match=f"broke off an answer .*{reason}"):
+        engine_of(server)[0].generate(PREFIXES, N, LIMIT, KEYS, stop=[STOP])
+
+
+def test_connections_are_kept_from_call_to_call_and_closed_at_the_end(server):
+    engine, _ = engine_of(server, parallel=2)
+    for _ in range(6):
+        engine.generate(PREFIXES, N, LIMIT, KEYS)
+    assert len(engine.client._open) <= 3  # two that ask for answers, and this thread's
+    engine.close()
+    assert not engine.client._open
+    assert not any(t.is_alive() for t in engine._pool._threads)
 
 
 def test_nobody_there():
@@ -196,9 +229,9 @@ def test_generation_is_broken_off_from_another_thread(server):
     began = time.perf_counter()
     made = engine.generate(PREFIXES, N, LIMIT, KEYS)
     assert time.perf_counter() - began < 2.5
-    assert sorted(set(made.finish.tolist()) - {"stop"}) == ["abort", "length"]
+    assert sorted(set(made.finish.tolist()) - {"stop"}) == ["aborted", "length"]
     server.faults = []
-    assert "abort" not in engine.generate(PREFIXES, N, LIMIT, KEYS).finish.tolist()
+    assert "aborted" not in engine.generate(PREFIXES, N, LIMIT, KEYS).finish.tolist()
 
 
 def weights(model):

@@ -107,7 +107,7 @@ class Growth:
             b.logp += made.logp.row(k).tolist()
             b.entropy += made.entropy.row(k).tolist()
             b.finish = str(made.finish[k]) or ("length" if len(b.tokens) >= b.limit else "")
-            if b.tokens[-1] in self.until.markers:
+            if len(made.tokens.row(k)) and b.tokens[-1] in self.until.markers:
                 b.marks.append(len(b.tokens))
         if self.ended is not None and (over := [b for b in mine if b.finish]):
             self.ended(over)

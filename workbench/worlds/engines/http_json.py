@@ -37,7 +37,7 @@ class Rejected(ServerError):
 class Client:
     """Calls to one server.
 
-    timeout: seconds without a sign of life. tries: times a call is made before it fails. wait: seconds before the second
+    timeout: seconds without a sign of life, where a call names no other. tries: times a call is made before it fails. wait: seconds before the second
     try, doubled for each further one. key_variable: the environment variable with the bearer token, "" for none.
     """
 
@@ -67,19 +67,19 @@ class Client:
         self._hung_up = threading.Event()
         self._lock = threading.Lock()
 
-    def call(self, method: str, path: str, body: object = None) -> object:
+    def call(self, method: str, path: str, body: object = None, *, timeout: float | None = None) -> object:
         """The server's answer, None where it is empty. Raises Rejected, or ServerError after the last try."""
-        data = None if body is None else json.dumps(body)
+        data, limit = None if body is None else json.dumps(body), self.timeout if timeout is None else timeout
         for attempt in range(1, self.tries + 1):
             try:
-                status, text = self._once(method, path, data)
+                status, text = self._once(method, path, data, limit)
                 if status < 400:
                     return json.loads(text) if text.strip() else None
                 reason = f"answered {status}: {_message(text)}"
                 if status not in AGAIN:
                     raise Rejected(f"{self.url}{path} {reason}", status)
             except TimeoutError:
-                reason = f"gave no sign of life for {self.timeout:g} s"
+                reason = f"gave no sign of life for {limit:g} s"
             except json.JSONDecodeError as error:
                 reason = f"answered something that is no JSON ({error})"
             except (OSError, http.client.HTTPException) as error:
@@ -90,12 +90,15 @@ class Client:
                 self._sleep(min(self.wait * 2 ** (attempt - 1), LONGEST_WAIT))
         raise ServerError(f"{self.url}{path} {reason}, {self.tries} times in a row")
 
-    def _once(self, method: str, path: str, data: str | None) -> tuple[int, str]:
+    def _once(self, method: str, path: str, data: str | None, timeout: float) -> tuple[int, str]:
         connection = getattr(self._local, "connection", None)
         if connection is None:
-            connection = self._local.connection = self._kind(self._host, self._port, timeout=self.timeout)
-            with self._lock:
-                self._open.add(connection)
+            connection = self._local.connection = self._kind(self._host, self._port, timeout=timeout)
+        with self._lock:
+            self._open.add(connection)
+        connection.timeout = timeout  # of a socket that is still to be opened
+        if connection.sock is not None:
+            connection.sock.settimeout(timeout)
         try:
             connection.request(method, self._base + path, data, self._headers)
             answer = connection.getresponse()
@@ -119,6 +122,13 @@ class Client:
                 if connection.sock is not None:
                     with suppress(OSError):  # it may have ended by itself
                         connection.sock.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        """Close all connections; nobody may be waiting. A later call opens its own again."""
+        with self._lock:
+            for connection in self._open:
+                connection.close()  # it opens again where its thread asks once more
+            self._open.clear()
 
     def listen(self) -> None:
         """Make calls again after `hang_up`."""

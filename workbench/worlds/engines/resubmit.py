@@ -86,7 +86,7 @@ class Resubmitting:
         temperature: float = 1.0,
         stop: Collection[int] = (),
     ) -> Segments:
-        """See `Engine.generate`. A row that was broken off has finish "abort"."""
+        """See `Engine.generate`. A row that was broken off has finish "aborted"."""
         began, n = time.perf_counter(), np.asarray(n, np.int64)
         prompts = _prompts(prefixes)
         owner = np.repeat(np.arange(len(prompts)), n)
@@ -98,7 +98,7 @@ class Resubmitting:
             Request(prompts[o], int(k), int(p), int(m)) for o, k, p, m in zip(owner, keys, first, limit, strict=True)
         ]
         replies = self.ask(requests, temperature=temperature, stop=stop) if requests else []
-        finish = np.array([r.finish or "abort" for r in replies], dtype=object)
+        finish = np.array([r.finish or "aborted" for r in replies], dtype=object)
         return _segments(replies, finish, *counted(requests, replies), time.perf_counter() - began)
 
 

@@ -12,8 +12,9 @@ import base64
 import threading
 import time
 import uuid
+import weakref
 from collections.abc import Collection, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 
 import numpy as np
 from transformers import PreTrainedModel
@@ -29,13 +30,20 @@ from workbench.worlds.engines.vllm_worker import told
 PARALLEL = 64
 """Requests that wait for an answer at the same time."""
 
+BROKEN_OFF = frozenset({"abort", "error"})
+"""Reasons of a server to end an answer that is not at its end."""
+
+ANSWER_TIMEOUT = 3600.0
+"""Seconds that a whole answer may take: it is not streamed, so a long one gives no sign of life before its end."""
+
 
 class ServerEngine(Resubmitting):
     """Samples from a server; see `SegmentEngine`.
 
     trained: whose weights the server is to have. model: its name there, needed where the server has several. sync:
     "patch" sends after each update what changed, exactly, for models served in bfloat16; "never" leaves the weights that
-    the server was started with. More settings: `http_json.Client`'s. Raises ServerError where there is no such server or
+    the server was started with. answer_timeout: seconds that a whole answer may take. More settings: `http_json.Client`'s,
+    whose timeout is that of all other calls. Raises ServerError where there is no such server or
     model.
     """
 
@@ -49,6 +57,7 @@ class ServerEngine(Resubmitting):
         model: str = "",
         sync: str = "patch",
         parallel: int = PARALLEL,
+        answer_timeout: float = ANSWER_TIMEOUT,
         **connection: object,
     ) -> None:
         if sync not in ("patch", "never"):
@@ -56,7 +65,9 @@ class ServerEngine(Resubmitting):
         if sync == "patch" and trained is None:
             raise ValueError("sync='patch' needs the model whose weights are sent; without one take sync='never'")
         self.client = Client(url, **connection)  # type: ignore[arg-type]
-        self.trained, self.way, self.parallel = trained, sync, parallel
+        self.trained, self.way, self.parallel, self.answer_timeout = trained, sync, parallel, answer_timeout
+        self._pool = ThreadPoolExecutor(max(1, parallel), "answers")  # connections are kept, one a thread
+        weakref.finalize(self, self._pool.shutdown, wait=False)
         self.model, self.max_model_len = _served(self.client, model)
         self.synced: dict[str, float] = {}
         self._sender = Sender(uuid.uuid4().hex)
@@ -94,8 +105,18 @@ class ServerEngine(Resubmitting):
                     return _nothing()
                 raise
 
-        with ThreadPoolExecutor(max(1, min(self.parallel, len(requests)))) as pool:
-            return list(pool.map(one, requests))
+        asked = [self._pool.submit(one, request) for request in requests]
+        try:
+            return [reply.result() for reply in asked]
+        finally:  # where one failed, those that have not begun are dropped and those under way end first
+            for reply in asked:
+                reply.cancel()
+            wait(asked)
+
+    def close(self) -> None:
+        """End the threads that ask, once they have their answers, and their connections."""
+        self._pool.shutdown()
+        self.client.close()
 
     def abort(self) -> None:
         """Break off what is being generated, from another thread; rows that were not answered come back empty."""
@@ -110,8 +131,10 @@ class ServerEngine(Resubmitting):
         body |= {"logprobs": top, "prompt_logprobs": 0 if forced else None}
         if forced:
             body["max_tokens"] = max(q.limit - 1, 1)
-        answer = self.client.call("POST", "/v1/completions", body)
+        answer = self.client.call("POST", "/v1/completions", body, timeout=self.answer_timeout)
         tokens, logp, cached, choice = _parsed(answer, self.client.url)
+        if (why := choice.get("finish_reason")) in BROKEN_OFF:
+            raise ServerError(f"{self.client.url} broke off an answer by itself (finish_reason {why!r})")
         if forced:
             if q.limit == 1 or q.forced in ends:
                 tokens, logp = tokens[:0], logp[:0]
@@ -144,7 +167,8 @@ class ServerEngine(Resubmitting):
         seen = []
         for t in (1.0, temperature):
             body = self._body(q.prompt, q._replace(limit=1), t, []) | {"logprobs": 2}
-            _, _, _, choice = _parsed(self.client.call("POST", "/v1/completions", body), self.client.url)
+            answer = self.client.call("POST", "/v1/completions", body, timeout=self.answer_timeout)
+            _, _, _, choice = _parsed(answer, self.client.url)
             seen.append(np.sort(_likely(choice, 2)[1]))
         if np.ptp(seen[0]) > 1e-3 and np.abs(seen[0] - seen[1]).max() < 1e-6:
             raise ServerError(
