@@ -3,6 +3,8 @@
 import numpy as np
 import pytest
 
+from workbench import Budget, Experiment
+from workbench.experiment import Run
 from workbench.methods.dapo_dynamic_sampling import DapoDynamicSampling
 from workbench.methods.grpo import Grpo
 from workbench.pipeline import Pipeline
@@ -46,6 +48,64 @@ def test_a_run_is_read_step_by_step(recording):
     fresh = read(recording.store, rec.run)[1]
     for name in Curves._fields:
         np.testing.assert_array_equal(getattr(fresh.curves, name), getattr(data.curves, name))
+
+
+def test_a_run_resumed_from_an_earlier_step_is_read_again(tmp_path):
+    cut = Experiment(
+        model="sim", steps=9, eval_every=2, checkpoint_every=3, budget=Budget(4, 32), world={"n_prompts": 20},
+        store=str(tmp_path), pipeline="grpo + mopps",
+    )  # fmt: skip
+    first = Run(cut)
+    for _ in range(5):
+        first.ready()
+        first.step()
+    first.writer.flush()
+    source, held = read(str(tmp_path), first.run)
+    plot, view = CurvesPlot(steps_range()), HeatMap(steps_range(), lambda row: None)
+
+    def draw(data):
+        plot.update(data.curves, data.evaluation)
+        view.update(data.heat("mopps"), data.prompts, "pool order", "k", data.asked)
+
+    draw(held)
+    prompt = str(held.prompts.id[held.touched.argmax()])
+    held.history(prompt, OBSERVED)
+    assert held.curves.step.tolist() == [1, 2, 3, 4, 5]
+    first.writer._lock.close()  # as after a kill: the checkpoint is that of step 3
+    with Run(cut.with_(budget=Budget(4, 16)), resume=first.run) as run:
+        for _ in range(3):
+            run.ready()
+            run.step()
+        run.writer.flush()
+        source.refresh(0)
+        data = source.run(first.run)
+        assert data is not held, "what is kept of it elsewhere goes with it"
+        assert data.refresh()
+        assert held.refresh()
+        fresh = read(str(tmp_path), first.run)[1]
+        fresh.heat("mopps")
+        for one in (data, held):
+            assert one.curves.step.tolist() == [1, 2, 3, 4, 5, 6]
+            assert one.evaluation.step.tolist() == [0, 2, 4, 6]
+            assert one.asked.sum() == sum(one.budget.totals().values()) == 3 * 32 + 3 * 16
+            assert one.heat("mopps").n_columns == 6
+            np.testing.assert_array_equal(one.touched, fresh.touched)
+            assert one.history(prompt, OBSERVED).step.tolist() == fresh.history(prompt, OBSERVED).step.tolist()
+        assert source.run(first.run) is data
+        draw(data)
+        np.testing.assert_array_equal(plot.train.data["reward"], fresh.curves.reward)
+        image = view.source.data["image"][0]
+        np.testing.assert_array_equal(image[:, :6], fresh.heat("mopps").values[view.order, :6])
+
+
+def test_a_run_that_is_not_there_shows_no_password(recording):
+    recording().go(1)
+    source = Source(recording.store)
+    source.refresh(0)
+    source.url = "postgresql://ada:secret@host/lake"
+    with pytest.raises(LookupError, match="there is no run 'x'") as told:
+        source.run("x").refresh()
+    assert "secret" not in str(told.value)
 
 
 def test_beliefs_equal_what_the_method_revealed(recording):

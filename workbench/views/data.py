@@ -133,11 +133,14 @@ class Source:
         return sorted(self._runs, key=lambda r: (str(r.get("started") or ""), r["run"]), reverse=True)
 
     def run(self, run: str) -> RunData:
-        """What is known of one run, shared by the viewers."""
+        """What is known of one run, shared by the viewers; a new one, with all that is kept of it, once it was resumed:
+        an earlier step may have been made again."""
         with self.lock:
-            if run not in self._data:
-                self._data[run] = RunData(self, run)
-            return self._data[run]
+            known = self._data.get(run)
+            row = next((r for r in self._runs if r["run"] == run), None)
+            if known is None or (row and known.attempt not in (None, row["attempt"])):
+                known = self._data[run] = RunData(self, run)
+            return known
 
 
 class RunData:
@@ -145,6 +148,11 @@ class RunData:
 
     def __init__(self, source: Source, run: str) -> None:
         self.source, self.run = source, run
+        self._begin(None)
+
+    def _begin(self, attempt: int | None) -> None:
+        """Nothing is known yet. attempt: how often the run was resumed."""
+        run, self.attempt = self.run, attempt
         self._version = -1
         self.step = 0
         self.facts = RunFacts(run, "", 0, None, "", "", {}, 0)
@@ -169,16 +177,19 @@ class RunData:
         with self.source.lock:
             row = next((r for r in self.source.runs if r["run"] == self.run), None)
             if row is None:
-                raise LookupError(f"there is no run {self.run!r} in {self.source.url}")
+                raise LookupError(f"there is no run {self.run!r} in {self.source.where}")
             if self._version == self.source.version:
                 return False
+            resumed = self.attempt not in (None, row["attempt"])
+            if resumed or self.attempt is None:
+                self._begin(row["attempt"])
             status = str(row.get("status") or "")
             if status == "running" and self.ask("paused")["paused"][0].as_py():
                 status = "paused"
             facts = self._facts(status)
             if not len(self.prompts):
                 self._read_prompts()
-            changed = facts != self.facts
+            changed = resumed or facts != self.facts
             if facts.step != self.step:
                 self._read_steps()
             self.facts, self.step = facts, facts.step

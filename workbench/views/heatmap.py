@@ -100,8 +100,9 @@ class HeatMap:
         """Draw what is new of `heat`. key: what is drawn (run and belief); kind: one of state.ORDERS.
 
         amount (N,): what the orders "times asked" and "waste" sort by."""
+        again = heat is not self._heat  # another run, or the same one resumed
         self._heat, self._prompts = heat, prompts
-        n, other = heat.n_columns, (key, kind) != self._drawn
+        n, other = heat.n_columns, (key, kind) != self._drawn or again
         if other or heat.width != self._width or n > self._room:
             if other or self._whole:
                 self._sort(heat, prompts, kind, amount)

@@ -135,6 +135,7 @@ class CurvesPlot:
         fresh = {k: getattr(curves, k) for k in ("step", "reward", "pass_rate", "zero")}
         fresh |= {f"{k}_mean": smooth(fresh[k], WINDOW) for k in ("reward", "pass_rate", "zero")}
         same = n and n <= len(curves.step) and self.train.data["step"][0] == curves.step[0]
+        same = same and np.array_equal(self.train.data["reward"], curves.reward[:n], equal_nan=True)
         if not same or self.train.data["step"][-1] != curves.step[n - 1]:
             self.train.data = fresh
         elif n < len(curves.step):
