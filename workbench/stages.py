@@ -152,6 +152,8 @@ class Method:
 
     card: ClassVar[Card]
     needs: ClassVar[frozenset[str]] = frozenset()
+    overlaps: ClassVar[bool] = True
+    """Whether a step may be planned while an earlier one is not finished."""
 
     @property
     def checkpoint(self) -> Checkpoint:
@@ -219,6 +221,7 @@ class Only(Method):
         self.only = verbs
         self.card = method.card  # type: ignore[misc]
         self.needs = method.needs  # type: ignore[misc]
+        self.overlaps = method.overlaps  # type: ignore[misc]
 
     def __getattr__(self, name: str) -> object:
         if name in VERBS:

@@ -9,8 +9,10 @@ from workbench.experiment import Experiment, Run
 from workbench.methods.april import April, simulate
 from workbench.methods.grpo import Grpo
 from workbench.pipeline import Pipeline, run
+from workbench.stages import Only
 from workbench.store import Store
 from workbench.types import Budget, Resume
+from workbench.worlds.asynchronous import Overlap, run_async
 from workbench.worlds.live import LiveWorld
 
 from .conftest import toy_model, toy_tokenizer
@@ -110,6 +112,18 @@ def test_a_group_is_given_up_at_its_age(task):
     for states, step in made:
         assert all(g.born == step.step for g in states["april"])  # taken up once, never twice
     assert len(made[-1][0]["april"]) > 0
+
+
+def test_it_is_refused_where_steps_are_generated_ahead(task):
+    pipeline, world = Pipeline(Grpo(), April()), fresh(task)
+    with pytest.raises(ValueError, match=r"april goes on with .* use staleness=0, not 1"):
+        next(run_async(pipeline, world, BUDGET, steps=2, staleness=1))
+    assert not Only(April(), "estimate").overlaps
+    overlap = Overlap(world, 1, lambda: 2)
+    with pytest.raises(ValueError, match="april goes on with"):
+        overlap(pipeline, pipeline.init(world.pool), world, BUDGET, step=1)
+    overlap.close()
+    next(run_async(pipeline, world, BUDGET, steps=1, staleness=0))
 
 
 def test_shares_that_cannot_be():

@@ -164,6 +164,7 @@ class April(Method):
 
     card = CARD
     needs: ClassVar[frozenset[str]] = frozenset({"resume"})
+    overlaps: ClassVar[bool] = False  # what a step goes on with is known once it is finished
 
     def __post_init__(self) -> None:
         if not 0 < self.share <= 1:

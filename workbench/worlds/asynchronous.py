@@ -177,6 +177,16 @@ class _Held:
             self._engine.sync()
 
 
+def check_overlap(pipeline: Pipeline, staleness: int) -> None:
+    """Raise ValueError where a method cannot plan a step before the earlier ones are finished."""
+    alone = [m.name for m in pipeline.methods if not m.overlaps] if staleness > 0 else []
+    if alone:
+        raise ValueError(
+            f"{', '.join(alone)} goes on with what the step before left, which a step that is generated ahead cannot know; "
+            f"use staleness=0, not {staleness}"
+        )
+
+
 class Overlap:
     """`pipeline.advance` with the generation of later steps beside the training of each. Call it step after step.
 
@@ -213,6 +223,7 @@ class Overlap:
     ) -> tuple[States, Step]:
         """The finished step and the states after it, as `pipeline.advance`. Between two calls nothing is generated, and
         the sampler holds the newest weights."""
+        check_overlap(pipeline, self.staleness)
         free = None if available is None else available.copy()
         settings = Settings(pipeline, budget, free, wishes, getattr(world, "temperature", None))
         if self._settings is None or not settings.same(self._settings):
@@ -277,6 +288,7 @@ def run_async(
 
     staleness as `Overlap`'s; 0 is the plain loop, bit for bit."""
     pipeline.check(world)
+    check_overlap(pipeline, staleness)
     states = pipeline.init(world.pool) if states is None else states
     overlap = Overlap(world, staleness, lambda: start + steps - 1)
     try:
