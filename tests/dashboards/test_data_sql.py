@@ -1,5 +1,8 @@
 """The SQL page: what may be asked, how it is cut, and what is said of what may not."""
 
+import time
+
+import duckdb
 import numpy as np
 import pytest
 
@@ -67,6 +70,59 @@ def test_what_takes_too_long_is_given_up(source, monkeypatch):
     with pytest.raises(TimeoutError, match="given up after"):
         ask(source, "SELECT count(*) FROM range(10000000) a, range(10000000) b")
     assert ask(source, "SELECT 7 AS n").columns["n"].tolist() == [7]
+
+
+def test_a_second_attempt_has_no_more_time(source, monkeypatch):
+    slow, store = "SELECT count(*) FROM range(10000000) a, range(10000000) b", source.store
+    query, asked = type(store)._query, []
+
+    def retired(self, *given):
+        asked.append(given)
+        if len(asked) == 1:
+            time.sleep(0.6)
+            raise duckdb.IOException("a file was retired")
+        return query(self, *given)
+
+    monkeypatch.setattr(type(store), "_query", retired)
+    monkeypatch.setattr(data_sql, "SECONDS", 0.3)
+    with pytest.raises(TimeoutError, match="given up after"):
+        ask(source, slow)
+    assert len(asked) == 2
+
+
+@pytest.mark.parametrize("before", ["/* a */ ", "-- a\n/* b\n */-- c\n", "( ", "(\n( /* a */ "])
+def test_what_stands_before_a_select_does_not_lift_the_limit(source, monkeypatch, before):
+    asked, sql = [], type(source.store).sql
+    monkeypatch.setattr(type(source.store), "sql", lambda *given: asked.append(given[1]) or sql(*given))
+    found = ask(source, before + "SELECT * FROM range(5000)" + " )" * before.count("("))
+    assert (found.n, found.more) == (1000, True)
+    assert asked[-1].endswith("LIMIT 1001")
+
+
+def test_whole_numbers_are_exact(source):
+    text = """SELECT 18446744073709551615::UBIGINT AS u, 170141183460469231731687303715884105727::HUGEINT AS h,
+        unnest([9007199254740993, NULL]) AS b, unnest([12345678, NULL]) AS i, 9007199254740993 AS j, 0.123456789 AS x,
+        sum(7) OVER () AS s"""
+    page = Sql(source, Selection(query="x"))
+    page.box.value = page.box.value_input = text
+    page._ask()
+    assert page.answer.numeric == list("uhbijxs")
+    assert page.answer.columns["u"].tolist() == [2**64 - 1] * 2
+    row = page.table.value.iloc[0]
+    assert (row.u, row.h, row.b) == (
+        "18446744073709551615",
+        "170141183460469231731687303715884105727",
+        "9007199254740993",
+    )
+    assert (row.i, row.j, row.x, row.s) == (12345678, "9007199254740993", 0.123457, 7)
+    assert page.table.value.b[1] == "" and np.isnan(page.table.value.i[1])
+
+
+def test_names_of_columns_are_escaped(source):
+    page = Sql(source, Selection(query="x"))
+    page.box.value = page.box.value_input = "SELECT 1 AS \"<img src=x onerror='window.hit=1'>\""
+    page._ask()
+    assert list(page.table.titles.values()) == ["&lt;img src=x onerror=&#x27;window.hit=1&#x27;&gt;"]
 
 
 def test_an_empty_box_says_what_to_write(source):

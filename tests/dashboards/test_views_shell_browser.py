@@ -56,6 +56,14 @@ def test_a_statement_is_asked_and_hostile_text_stays_text(opened, recording):  #
     assert page.evaluate("window.hit") is None
     assert page.locator("img[src='x']").count() == 0
     assert "SELECT" in page.url
+    box.fill("SELECT 77001 AS \"<img src=x onerror='window.hit=1'>\"")
+    page.wait_for_timeout(500)
+    page.locator("button", has_text="Ask").first.click()
+    says(page, "1 rows, in", "<img src=x onerror=")
+    page.locator(".tabulator-col-title", has_text="<img src=x").first.hover()
+    page.wait_for_timeout(800)
+    assert page.evaluate("window.hit") is None
+    assert page.locator("img[src='x']").count() == 0
     box.fill("DROP TABLE runs")
     page.wait_for_timeout(500)
     page.locator("button", has_text="Ask").first.click()

@@ -7,6 +7,7 @@ query must be one statement that only reads, in a read-only transaction. Each th
 
 from __future__ import annotations
 
+import contextlib
 import os
 import secrets
 import tempfile
@@ -315,8 +316,11 @@ class Store:
 
 
 def _plain(table: pa.Table) -> pa.Table:
-    """Whole sums as int64: DuckDB adds integers in 128 bits, which pandas and plots know as Decimal objects."""
+    """Whole sums as int64: DuckDB adds integers in 128 bits, which pandas and plots know as Decimal objects.
+
+    A column that holds one beyond 64 bits stays as it is."""
     for i, field in enumerate(table.schema):
         if pa.types.is_decimal(field.type) and field.type.scale == 0:
-            table = table.set_column(i, field.name, table.column(i).cast(pa.int64()))
+            with contextlib.suppress(pa.ArrowInvalid):
+                table = table.set_column(i, field.name, table.column(i).cast(pa.int64()))
     return table

@@ -15,7 +15,7 @@ from bokeh.plotting import figure
 
 from workbench.store.questions import load
 from workbench.views import cards, theme
-from workbench.views.data_sql import CELL, ROWS, SECONDS, Answer, ask, defaults, names_in
+from workbench.views.data_sql import CELL, EXACT, ROWS, SECONDS, Answer, ask, defaults, names_in
 from workbench.views.pages.base import Asked, Page, card, grid, pane, plot, put
 from workbench.views.text import duration, html
 
@@ -174,7 +174,8 @@ class Sql(Page):
     def _show(self, answer: Answer) -> None:
         more = f"; the first {ROWS:,}, there are more" if answer.more else ""
         put(self.said, f'<span class="quiet">{answer.n:,} rows{more}, in {duration(answer.seconds)}</span>')
-        self.table.param.update(value=pd.DataFrame({k: _rounded(v) for k, v in answer.columns.items()}), visible=True)
+        held = pd.DataFrame({k: _rounded(v) for k, v in answer.columns.items()})
+        self.table.param.update(value=held, titles={name: html(name) for name in held.columns}, visible=True)
         numeric = answer.numeric
         x = self.x.value if self.x.value in numeric else next(iter(numeric), None)
         y = self.y.value if self.y.value in numeric and self.y.value != x else next((n for n in numeric if n != x), x)
@@ -220,8 +221,12 @@ class Sql(Page):
 
 
 def _rounded(column: np.ndarray) -> np.ndarray:
-    """Floats to six figures; the plot has them all."""
-    return np.array([float(f"{v:.6g}") for v in column]) if column.dtype.kind == "f" else column
+    """Fractions to six figures, the plot has them all; whole numbers as they are, those too large for a browser as text."""
+    if column.dtype.kind == "f":
+        return np.array([v if v % 1 == 0 and abs(v) <= EXACT else float(f"{v:.6g}") for v in column])
+    if column.dtype.kind == "O" or any(abs(int(v)) > EXACT for v in column):
+        return np.array(["" if v is None else str(v) for v in column], dtype=object)
+    return column
 
 
 def _written(value: object) -> str:
