@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
@@ -164,7 +167,6 @@ def test_tokens_are_chosen_on_the_gpu_as_in_torch(greedy):
 
 @pytest.mark.gpu
 def test_drawn_tokens_are_noted_on_the_gpu_as_in_torch():
-    from types import SimpleNamespace
 
     from workbench.worlds.engines import kernels
 
@@ -208,3 +210,19 @@ def test_graphs_draw_what_the_plain_sampler_draws_in_float32(rules):
 def test_heads_that_the_kernels_are_not_made_for_are_refused():
     with pytest.raises(ValueError, match="numbers, not 8"):
         GraphEngine(toy_model().cuda())
+
+
+def test_a_capture_is_not_broken_by_threads_that_train(monkeypatch):
+    given, stream = {}, SimpleNamespace(wait_stream=lambda other: None)
+
+    def capture(graph, **options):
+        given.update(options)
+        return nullcontext()
+
+    fakes = {"Stream": lambda: stream, "current_stream": lambda: stream, "stream": lambda s: nullcontext()}
+    for name, fake in {**fakes, "CUDAGraph": object, "graph": capture}.items():
+        monkeypatch.setattr(torch.cuda, name, fake)
+    board = SimpleNamespace(active=torch.ones(4, dtype=torch.bool), t=torch.zeros(1))
+    GraphEngine._graph(SimpleNamespace(_captured={}, board=board, _step=lambda size, greedy: None), 4, False)
+    assert given == {"pool": None, "capture_error_mode": "thread_local"}
+    assert board.active.all()

@@ -296,7 +296,8 @@ class GraphEngine:
             torch.cuda.current_stream().wait_stream(side)
             graph = torch.cuda.CUDAGraph()
             shared = next(iter(self._captured.values())).pool() if self._captured else None
-            with torch.cuda.graph(graph, pool=shared):
+            # another thread may train meanwhile: its calls must not break the capture
+            with torch.cuda.graph(graph, pool=shared, capture_error_mode="thread_local"):
                 self._step(size, greedy)
             board.active.copy_(active)
             self._captured[size, greedy] = graph
