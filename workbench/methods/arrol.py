@@ -19,7 +19,8 @@ CARD = Card(
     deviations=(
         "the quality head is a logistic regression on the mean and the least log-probability and the mean entropy of the "
         "first l_detect tokens, learned online; the paper's is an MLP on the hidden state",
-        "successes are answers that are correct, and two survivors of a group are protected",
+        "successes are answers that are correct, and two survivors of a group are protected; the propensity is the chance of the "
+        "draw and leaves protection out, so it is no exact weight",
         "pruning is off until both outcomes were seen; the advantages are those of the estimator, over the survivors",
     ),
     watch="share of successes before and after pruning, reliability of q, tokens saved",
@@ -216,7 +217,8 @@ class Arrol(Method):
         return Head(weights, pos, neg, np.concatenate([state.buffer, q])[-512:], step.step)
 
     def prune(self, state: Head, frontier: Frontier, rng: np.random.Generator) -> Cut:
-        """Cut by chance at l_detect tokens; the chance is the propensity, for whoever wants to weigh by it."""
+        """Cut by chance at l_detect tokens. The propensity is that chance before protection, which revives rows: those go
+        on more often than it says."""
         b = len(frontier)
         width, reason, chance = np.ones(b, np.int64), np.full(b, "", dtype=object), np.ones(b)
         luck = rng.random(b)
