@@ -167,7 +167,6 @@ def test_tokens_are_chosen_on_the_gpu_as_in_torch(greedy):
 
 @pytest.mark.gpu
 def test_drawn_tokens_are_noted_on_the_gpu_as_in_torch():
-
     from workbench.worlds.engines import kernels
 
     net = SimpleNamespace(device=torch.device("cuda"), hidden=8, dtype=torch.float32, vocabulary=50)

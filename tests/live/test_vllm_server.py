@@ -129,6 +129,17 @@ def test_connections_are_kept_from_call_to_call_and_closed_at_the_end(server):
     assert not any(t.is_alive() for t in engine._pool._threads)
 
 
+def test_after_an_error_nothing_is_under_way(server):
+    engine, _ = engine_of(server, parallel=2, tries=1)
+    server.faults = [400, 0.4]
+    with pytest.raises(Rejected):
+        engine.generate(PREFIXES, N, LIMIT, KEYS)
+    asked = len(server.asked)
+    time.sleep(0.6)
+    assert len(server.asked) == asked
+    assert len(engine.generate(PREFIXES, N, LIMIT, KEYS).finish) == 4
+
+
 def test_nobody_there():
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
