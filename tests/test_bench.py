@@ -26,7 +26,10 @@ def test_a_figure_is_a_line_with_machine_date_and_versions(tmp_path, monkeypatch
 
 
 def test_an_unknown_bench_names_the_known_ones(tmp_path) -> None:
-    with pytest.raises(ValueError, match=r"no bench 'spede'; there are demo, import, start, dashboard, store, lake, peers, replay, report, engine, loop, methods, study, trees and all"):
+    with pytest.raises(
+        ValueError,
+        match=r"no bench 'spede'; there are demo, import, start, dashboard, store, lake, peers, replay, report, engine, loop, methods, study, trees and all",
+    ):
         bench.run("spede", case=None, out=tmp_path)
 
 
