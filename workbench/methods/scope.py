@@ -134,13 +134,8 @@ class Scope(Method):
         if done is None or r is None or any(c.startswith("repair:") for c in done.context):
             return plan
         scores, lengths = r.extra.get("step_scores"), r.extra.get("step_lengths")
-        if not np.isfinite(r.reward).any():  # all were cut off: nobody judged a step
+        if not isinstance(scores, Ragged) or not isinstance(lengths, Ragged):  # no step of these was judged
             return plan
-        if not isinstance(scores, Ragged) or not isinstance(lengths, Ragged):
-            raise ValueError(
-                "the task judged rollouts without scores of their steps: Scope needs ragged extra columns step_scores and "
-                "step_lengths, of every step its score in 0..1 and its tokens"
-            )
         prompts, starts, contexts, share = [], [], [], []
         plain = np.flatnonzero(r.plain & (r.ask >= 0) & np.isfinite(r.reward))
         for p in np.unique(r.prompt[plain]).tolist():
