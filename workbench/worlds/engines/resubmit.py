@@ -14,6 +14,7 @@ import numpy as np
 
 from workbench.types import Ragged
 from workbench.worlds.engines import NEVER, Segments, Until
+from workbench.worlds.engines.paths import PathSession
 
 
 class Request(NamedTuple):
@@ -102,28 +103,19 @@ class Resubmitting:
         return _segments(replies, finish, *counted(requests, replies), time.perf_counter() - began)
 
 
-class ResubmittedSession:
+class ResubmittedSession(PathSession):
     """See `workbench.worlds.engines.Session`."""
 
     def __init__(self, engine: Resubmitting, prefixes, owner, keys, position, temperature, stop) -> None:
         if not len(prefixes):
             raise ValueError("a session needs prefixes, each with one token at least")
-        prompts = _prompts(prefixes)
+        super().__init__(_prompts(prefixes), owner, keys, position)
         self.engine, self.temperature, self.stops = engine, temperature, frozenset(stop)
-        self.paths = [prompts[o] for o in np.asarray(owner, np.int64)]
-        self.keys = np.asarray(keys, np.uint64)
-        self.place = np.zeros(len(self.paths), np.int64) if position is None else np.asarray(position, np.int64).copy()
-        self.prefilled = self.decoded = 0
-        self._forced: dict[int, int] = {}
-
-    def __len__(self) -> int:
-        return len(self.paths)
 
     def advance(self, limit: np.ndarray, until: Until = NEVER) -> Segments:
         """See `Session.advance`. prefilled counts all tokens of the prompts that no cache had, generated ones too."""
         began = time.perf_counter()
-        if len(self) and np.min(limit) < 1:
-            raise ValueError("a row that goes on makes one token at least; leave out the others with keep")
+        self._check(limit)
         requests = self._requests(limit)
         self._forced = {}
         replies = self.engine.ask(requests, temperature=self.temperature, stop=self.stops, until=until)
@@ -133,27 +125,6 @@ class ResubmittedSession:
         finish = np.array(["stop" if r.finish == "stop" else "" for r in replies], dtype=object)
         self._select(np.flatnonzero(finish == ""))
         return _segments(replies, finish, prefilled, decoded, time.perf_counter() - began)
-
-    def keep(self, rows: np.ndarray, keys: np.ndarray) -> None:
-        """See `Session.keep`."""
-        if self._forced:
-            raise ValueError("forced tokens wait for their rows; advance before keep")
-        self._select(np.asarray(rows, np.int64))
-        self.keys = np.asarray(keys, np.uint64)
-
-    def rewind(self, row: int, tokens: int, last: int | None) -> None:
-        """See `Session.rewind`."""
-        if tokens < 1:
-            return
-        path = self.paths[row][:-tokens]
-        if last is not None and path[-1] != last:
-            raise ValueError(f"the token before those taken back is {path[-1]}, not {last}")
-        self.paths[row] = path
-        self.place[row] -= tokens
-
-    def force(self, row: int, token: int) -> None:
-        """See `Session.force`."""
-        self._forced[row] = int(token)
 
     def top(self, m: int) -> tuple[np.ndarray, np.ndarray]:
         """See `Session.top`. One more token of each row is computed and thrown away."""
@@ -178,10 +149,6 @@ class ResubmittedSession:
         self.prefilled += prefilled
         self.decoded += decoded
         return prefilled, decoded
-
-    def _select(self, rows: np.ndarray) -> None:
-        self.paths = [self.paths[r] for r in rows]
-        self.keys, self.place = self.keys[rows], self.place[rows]
 
 
 def counted(requests: Sequence[Request], replies: Sequence[Reply]) -> tuple[int, int]:

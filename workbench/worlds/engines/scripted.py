@@ -14,6 +14,7 @@ import numpy as np
 from workbench.types import Ragged
 from workbench.worlds.engines import NEVER, Ended, Segments, Until
 from workbench.worlds.engines.draws import uniform
+from workbench.worlds.engines.paths import PathSession
 
 Script = Callable[[tuple[int, ...]], Mapping[int, float]]
 """What may follow a path (prefix and generated tokens): token id -> probability, summing to 1."""
@@ -78,27 +79,21 @@ class ScriptedEngine:
         return made._replace(finish=finish, prefilled=session.prefilled, decoded=session.decoded)
 
 
-class ScriptedSession:
+class ScriptedSession(PathSession):
     """See `workbench.worlds.engines.Session`."""
 
     def __init__(self, script, prefixes, owner, keys, position, temperature, stop) -> None:
         if not len(prefixes) or not all(map(len, prefixes)):
             raise ValueError("a session needs prefixes, each with one token at least")
+        prompts = [tuple(int(t) for t in p) for p in prefixes]
+        super().__init__(prompts, owner, keys, position)
         self.script, self.temperature, self.stops = script, temperature, frozenset(stop)
-        self.paths = [tuple(int(t) for t in prefixes[o]) for o in owner]
-        self.keys = np.asarray(keys, np.uint64)
-        self.place = np.zeros(len(owner), np.int64) if position is None else np.asarray(position, np.int64).copy()
-        self.prefilled, self.decoded = sum(map(len, {tuple(p) for p in prefixes})), 0
-        self._forced: dict[int, int] = {}
-
-    def __len__(self) -> int:
-        return len(self.paths)
+        self.prefilled = sum(map(len, set(prompts)))
 
     def advance(self, limit: np.ndarray, until: Until = NEVER) -> Segments:
         """See `Session.advance`."""
         began, decoded = time.perf_counter(), self.decoded
-        if len(self) and np.min(limit) < 1:
-            raise ValueError("a row that goes on makes one token at least; leave out the others with keep")
+        self._check(limit)
         made = [self._segment(i, int(n), until) for i, n in enumerate(limit)]
         finish = np.array([stopped for _, stopped in made], dtype=object)
         self._select(np.flatnonzero(finish == ""))
@@ -108,27 +103,11 @@ class ScriptedSession:
         ]
         return Segments(*columns, finish, 0, self.decoded - decoded, time.perf_counter() - began)
 
-    def keep(self, rows: np.ndarray, keys: np.ndarray) -> None:
-        """See `Session.keep`."""
-        if self._forced:
-            raise ValueError("forced tokens wait for their rows; advance before keep")
-        self._select(np.asarray(rows, np.int64))
-        self.keys = np.asarray(keys, np.uint64)
-
     def rewind(self, row: int, tokens: int, last: int | None) -> None:
         """See `Session.rewind`."""
-        if tokens < 1:
-            return
-        self.paths[row] = self.paths[row][:-tokens]
-        if last is not None:
-            if self.paths[row][-1] != last:
-                raise ValueError(f"the token before those taken back is {self.paths[row][-1]}, not {last}")
+        super().rewind(row, tokens, last)
+        if tokens > 0 and last is not None:
             self.decoded += 1  # fed again for the distribution after it, as a model has to
-        self.place[row] -= tokens
-
-    def force(self, row: int, token: int) -> None:
-        """See `Session.force`."""
-        self._forced[row] = int(token)
 
     def top(self, m: int) -> tuple[np.ndarray, np.ndarray]:
         """See `Session.top`. Where fewer than m tokens are possible, the rest are -1 at -inf."""
@@ -172,8 +151,3 @@ class ScriptedSession:
             found = np.flatnonzero(ids == token)
             return token, float(np.log(p[found[0]])) if len(found) else -np.inf, float(-(p * np.log(p)).sum())
         return int(ids[k]), float(np.log(p[k])), float(-(p * np.log(p)).sum())
-
-    def _select(self, rows: np.ndarray) -> None:
-        self.paths = [self.paths[r] for r in rows]
-        self.keys, self.place = self.keys[rows], self.place[rows]
-        self._forced = {i: self._forced[r] for i, r in enumerate(rows.tolist()) if r in self._forced}
