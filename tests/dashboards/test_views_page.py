@@ -1,6 +1,8 @@
 """The shell: navigation, messages, the address, the SQL behind a page; and the live page in it."""
 
 import runpy
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -195,3 +197,15 @@ def test_every_page_has_a_script_to_serve_it_alone(recording, monkeypatch, name)
     monkeypatch.setattr("panel_material_ui.Page.servable", lambda self: served.append(self))
     runpy.run_path(str(Path(__file__).parents[2] / "dashboards" / f"{name}.py"))
     assert len(served) == 1
+
+
+def test_components_are_known_before_the_first_document_is_made(tmp_path):
+    """In a process that has shown nothing yet: a model that came later would be sent without what it consists of."""
+    code = f"""
+import sys
+from workbench.views.page import Dashboard
+Dashboard({str(tmp_path)!r})
+print(sorted(m for m in sys.modules if m in ("workbench.views.tree", "workbench.views.tokens", "workbench.views.listing")))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "['workbench.views.listing', 'workbench.views.tokens', 'workbench.views.tree']"

@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 import traceback
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 
 import panel as pn
@@ -50,6 +51,9 @@ class Dashboard:
         self, store_url: str, run: str | None = None, names: Sequence[str] | None = None, may_steer: bool = False
     ) -> None:
         self.names = tuple(names or PAGES)
+        for name in self.names:  # now: BokehJS hears of a component's data model with the document, never after it
+            with suppress(Exception):  # told when the page is turned to
+                PAGES[name]
         self.source = Source.of(store_url)
         self.chosen = Selection(run=run or "", page=self.names[0])
         self.pinned = run is not None
