@@ -102,6 +102,37 @@ def test_a_union_is_the_mean_over_the_last_versions() -> None:
     assert place.reference.value.tolist() == [pytest.approx((1 + 1 + 0 + 0.3 + 1) / 5)]
 
 
+def used_again(step: Step, old: Step) -> Step:
+    """A step whose rows are followed by all rollouts of an earlier one."""
+    gone = old.rollouts.with_(ask=np.full(len(old.rollouts), -1))
+    both = Rollouts.concat([step.rollouts, gone])
+    fate = np.full(len(both), "trained", dtype=object)
+    reason = np.full(len(both), "", object)
+    return replace(step, rollouts=both, advantage=Advantage.start(both), fate=fate, fate_reason=reason)
+
+
+@pytest.mark.parametrize("kind", ["posterior", "union"])
+def test_rollouts_used_again_teach_a_reference_once_and_are_counted_once(kind: sign_labels.Kind) -> None:
+    first, second = step_of([[0.0, 1.0, 1.0]]), step_of([[0.0, 0.3]], 2)
+    plain, again = (sign_references.Memory(0, 1, 0.9, versions=4) for _ in range(2))
+    for memory, steps in ((plain, (first, second)), (again, (first, used_again(second, first)))):
+        for step in steps:
+            place = memory.field(kind, step, 1)
+            assert place is not None
+            memory.observe(step)
+        assert len(place.rollouts) == 2
+        assert (place.rollouts.step == 2).all()
+    assert plain.belief == again.belief
+    assert plain.recent == again.recent
+
+
+def test_a_pool_takes_no_rollout_twice() -> None:
+    first, second = step_of([[0.0, 1.0] * 4]), step_of([[0.0, 1.0] * 4], 2)
+    place = sign_references.pooled(used_again(second, first), 8)
+    assert place is not None
+    assert place.rollouts.step.tolist() == [2] * 8
+
+
 def test_two_kinds_of_reference_are_never_joined() -> None:
     exact = signs.simulate(SUPPORT, PROBS, [Grpo()], (4,), groups=1)
     pool = signs.measure([step_of([[0.0, 1.0] * 32])], pool_of(1), [McGrpo()], (4,))

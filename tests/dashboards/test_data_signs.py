@@ -37,10 +37,14 @@ def past(step, n, mean, std=0.0, version=0, trained=None):
     }
 
 
-def write(writer, number, reward, value, keep):
-    """Record a step that asked p0 only, with these rewards, advantages and places in the loss."""
-    plan = Plan(np.array([0]), np.array([len(reward)]), step=number)
-    r = Rollouts.asked(plan, pool())
+def write(writer, number, reward, value, keep, again=0):
+    """Record a step that asked p0 only, with these rewards, advantages and places in the loss; the last `again` rows
+    are the first ones of step 1, used once more."""
+    plan = Plan(np.array([0]), np.array([len(reward) - again]), step=number)
+    r = Rollouts.asked(plan, pool(), version=number - 1)
+    if again:
+        old = Rollouts.asked(Plan(np.array([0]), np.array([again]), step=1), pool())
+        r = Rollouts.concat([r, old.with_(ask=np.full(again, -1))])
     r = r.with_(
         reward=np.array(reward, float), length=np.ones(len(r), np.int64), finish=np.full(len(r), "stop", object)
     )
@@ -125,6 +129,22 @@ def test_a_belief_learns_from_groups_that_left_the_loss_too(writer, tmp_path):
     last = made.take((made.kind == "posterior") & (made.step == 3))
     assert last.bin.tolist() == [3]  # Beta(1 + 0.9 * 4 + 3.5, 1 + 1.5): the mean is 0.76
     assert last.counts[0, COUNTS.index("hard")] == pytest.approx(0.03247, abs=1e-5)
+
+
+def test_rollouts_that_are_used_again_are_not_counted_again(writer, tmp_path):
+    write(writer, 1, [1, 0.5, 0, 0.5], [0.5, 0, -0.5, 0], [True] * 4)
+    write(writer, 2, [1, 0, 1, 0.5], [0.5, -0.5, 0.5, 0], [True] * 4, again=2)
+    data = opened(tmp_path)
+    made = rates(data)[0]
+    second = made.take(made.step == 2)
+    n = {kind: second.counts[second.kind == kind, 0].sum() for kind in ("small pool", "posterior")}
+    assert n == {"small pool": 2, "posterior": 2}
+    assert set(second.size.tolist()) == {4}  # the advantage came from all four
+    asked = data.ask("sign_flips").to_pylist()
+    assert [r["rollouts"] for r in asked] == [4, 2]
+    outcome = data.ask("outcomes_of_prompt", prompt="p0").to_pylist()
+    assert [(r["asked"], r["rollouts"], r["tried"]) for r in outcome][1] == (2, 2, 0)
+    assert outcome[1]["reward"] == 0.5
 
 
 def test_a_group_is_held_against_the_range_of_rewards_as_it_is_now(writer, tmp_path):

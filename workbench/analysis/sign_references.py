@@ -30,16 +30,21 @@ def clusters(rollouts: Rollouts) -> tuple[np.ndarray, np.ndarray]:
     return cluster, rollouts.prompt[first]
 
 
+def scored(step: Step, *purposes: str) -> Rollouts:
+    """The rollouts of some purposes that this step asked for and that have a reward: those used again were counted in
+    the step that made them."""
+    r = step.rollouts
+    return r.take(np.isfinite(r.reward) & np.isin(r.purpose, purposes) & (r.ask >= 0))
+
+
 def pooled(step: Step, n_ref: int = N_REF) -> Field | None:
     """The pools of a step: rollouts of one prompt, context and version, n_ref scored ones or more; None without any.
 
     Rollouts made to be a reference or a probe come first; where a prompt has too few of them, its training rollouts
     (of the same law) count too."""
-    r = step.rollouts
-    usable = np.isfinite(r.reward) & np.isin(r.purpose, ("probe", "reference", "train", "profile"))
-    if not usable.any():
+    r = scored(step, "probe", "reference", "train", "profile")
+    if not len(r):
         return None
-    r = r.take(usable)
     cluster, _ = clusters(r)
     made_for_it = r.purpose != "train"
     enough = np.bincount(cluster, made_for_it) >= n_ref
@@ -72,7 +77,7 @@ class Memory:
 
     def field(self, kind: Kind, step: Step, n_min: int) -> Field | None:
         """The groups of a step against what was known before it (posterior), or around it (union)."""
-        r = step.rollouts.take((step.rollouts.purpose == "train") & np.isfinite(step.rollouts.reward))
+        r = scored(step, "train")
         if kind == "union":
             self._add_recent(r)
         if not len(r):
@@ -106,7 +111,7 @@ class Memory:
 
     def observe(self, step: Step) -> None:
         """Count a finished step's training rewards into the beliefs, older ones by `keep`."""
-        r = step.rollouts.take((step.rollouts.purpose == "train") & np.isfinite(step.rollouts.reward))
+        r = scored(step, "train")
         share = (r.reward - self.low) / (self.high - self.low)
         for key in sorted({(int(p), str(c)) for p, c in zip(r.prompt, r.context, strict=True)}):
             mine = share[(r.prompt == key[0]) & (r.context == key[1])]

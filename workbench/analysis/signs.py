@@ -275,7 +275,7 @@ def labels(
         place = pooled(step, n_ref) if reference == "pool" else memory.field(reference, step, n_ref)
         if place is not None:
             of = {key: int(c) for key, c in zip(_keys(place.rollouts), place.cluster, strict=True)}
-            train = np.flatnonzero(step.rollouts.purpose == "train")
+            train = np.flatnonzero((step.rollouts.purpose == "train") & (step.rollouts.ask >= 0))
             rows = step.rollouts.take(train)
             cluster = np.array([of.get(key, -1) for key in _keys(rows)], np.int64)
             a = step.advantage

@@ -24,6 +24,7 @@ WITH span AS (
     JOIN reference f ON f.prompt_id = r.prompt_id AND f.version = r.version
     WHERE a.run = $run AND a.step > $since AND a.term = 'final' AND a.node_id IS NULL AND a.keep
         AND r.purpose = 'train' AND r.context = '' AND a.value IS NOT NULL AND f.n > 0
+    QUALIFY r.origin IN ('generated', 'carried') -- those used again belong to the group, and count where they were made
 ), labelled AS (
     SELECT *, CASE
         WHEN away IS NULL OR NOT isfinite(away) OR (margin > 0 AND abs(away) <= margin) THEN 'ambiguous'

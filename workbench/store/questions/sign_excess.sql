@@ -20,7 +20,7 @@ WITH own AS (
     SELECT r.step, a.estimator, a.value AS advantage, r.reward - f.mean AS away, r.reward - f.own_mean AS plain
     FROM advantages a JOIN rollouts r USING (run, rank, seq, step, "row") JOIN reference f USING (step, rank, group_id)
     WHERE a.run = $run AND a.term = 'final' AND a.node_id IS NULL AND a.keep AND r.purpose = 'train' AND r.context = ''
-        AND isfinite(r.reward) AND isfinite(a.value) AND abs(r.reward - f.mean) > greatest(2 * f.error, 1e-8)
+        AND r.origin IN ('generated', 'carried') AND isfinite(r.reward) AND isfinite(a.value) AND abs(r.reward - f.mean) > greatest(2 * f.error, 1e-8)
 )
 SELECT step, estimator, count(*) AS rollouts,
     count(*) FILTER (abs(advantage) > 1e-8 AND sign(advantage) <> sign(away)) AS hard,

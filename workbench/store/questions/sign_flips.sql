@@ -16,7 +16,7 @@ WITH reference AS (  -- b* = E[reward] of a prompt under one policy version; wha
     FROM advantages a JOIN rollouts r USING (run, rank, seq, step, row)
     LEFT JOIN reference f ON f.prompt_id = r.prompt_id AND f.version = r.version
     WHERE a.run = $run AND a.step > $since AND a.term = 'final' AND a.node_id IS NULL
-        AND r.purpose = 'train' AND r.context = '' AND a.value IS NOT NULL AND f.n > 0
+        AND r.purpose = 'train' AND r.context = '' AND r.origin IN ('generated', 'carried') AND a.value IS NOT NULL AND f.n > 0
 ), labelled AS (
     SELECT *, CASE
         WHEN away IS NULL OR NOT isfinite(away) OR (margin > 0 AND abs(away) <= margin) THEN 'ambiguous'

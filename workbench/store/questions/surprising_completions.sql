@@ -9,7 +9,8 @@ WITH belief AS (
         AND mean IS NOT NULL
 ), outcome AS (
     SELECT *, step - 1 AS before FROM rollouts
-    WHERE run = $run AND step > $since AND purpose = 'train' AND context = '' AND correct IS NOT NULL
+    WHERE run = $run AND step > $since AND purpose = 'train' AND context = '' AND origin IN ('generated', 'carried')
+        AND correct IS NOT NULL
 ), chosen AS (
     SELECT o.*, b.mean AS believed, b.after AS believed_after,
         -ln(greatest(CASE WHEN o.correct > 0.5 THEN b.mean ELSE 1 - b.mean END, 1e-9)) AS surprise
