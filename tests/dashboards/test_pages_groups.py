@@ -5,7 +5,8 @@ import pytest
 from grown import hand, pool, read, record, step_of
 
 from workbench.store import Writer
-from workbench.views.data_groups import place_of
+from workbench.views.data_groups import groups_of, place_of
+from workbench.views.data_signs import rates
 from workbench.views.pages.signs import Signs
 from workbench.views.pages.tokens import Tokens
 from workbench.views.pages.tree import TreePage
@@ -34,6 +35,28 @@ def test_the_sql_that_is_shown_runs_as_it_stands(data, page):
     for asked in shown.asked:
         assert data.source.store.sql(asked.sql).num_rows > 0, asked.view
         assert asked.call.startswith("store.")
+
+
+def test_a_step_that_one_of_two_ranks_recorded_is_not_kept_as_it_is(tmp_path):
+    prompts = pool()
+    zero, one = (Writer(tmp_path, {"name": "two"}, prompts, run="two", rank=r, ranks=2) for r in (0, 1))
+    with zero, one:
+        zero.append(step_of(hand(1, prompts), 1))
+        zero.flush()
+        data = read(tmp_path, "two")
+        assert (data.step, groups_of(data, 1), len(rates(data)[0].step)) == (0, (), 0)
+        one.append(step_of(hand(1, prompts), 1))
+        one.flush()
+        data.source.refresh(0)
+        assert [(g.rank, g.rollouts) for g in groups_of(data, 1)] == [(0, 3), (1, 3), (0, 1), (1, 1)]
+        assert place_of(data, Selection(run="two", step=1)) is None
+        # another viewer has moved the store on; this one's own look follows, and nothing is counted twice
+        once = rates(data)[0].counts.sum(0)
+        assert once[0] > 0
+        data.refresh()
+        np.testing.assert_array_equal(rates(data)[0].counts.sum(0), once)
+        assert len(groups_of(data, 1)) == 4
+        assert place_of(data, Selection(run="two", step=1)).group.rank == 0
 
 
 @pytest.mark.parametrize("page", PAGES)

@@ -11,6 +11,11 @@ from workbench.pipeline import Pipeline
 from workbench.views import cards
 from workbench.views.completions import row
 from workbench.views.data import Source, kind_of
+from workbench.views.data_budget import budget
+from workbench.views.data_compare import columns_of
+from workbench.views.data_difficulty import difficulty
+from workbench.views.data_groups import groups_of
+from workbench.views.data_signs import rates
 from workbench.views.heat import Heat
 from workbench.views.heatmap import AHEAD, HeatMap
 from workbench.views.plots import CurvesPlot, StackPlot, follow, steps_range
@@ -70,6 +75,11 @@ def test_a_run_resumed_from_an_earlier_step_is_read_again(tmp_path):
     draw(held)
     prompt = str(held.prompts.id[held.touched.argmax()])
     held.history(prompt, OBSERVED)
+    assert sum(g.rollouts for g in groups_of(held, 5)) == 32
+    rates(held)
+    difficulty(held)
+    budget(held)
+    columns_of(source, first.run)
     assert held.curves.step.tolist() == [1, 2, 3, 4, 5]
     first.writer._lock.close()  # as after a kill: the checkpoint is that of step 3
     with Run(cut.with_(budget=Budget(4, 16)), resume=first.run) as run:
@@ -91,6 +101,11 @@ def test_a_run_resumed_from_an_earlier_step_is_read_again(tmp_path):
             assert one.heat("mopps").n_columns == 6
             np.testing.assert_array_equal(one.touched, fresh.touched)
             assert one.history(prompt, OBSERVED).step.tolist() == fresh.history(prompt, OBSERVED).step.tolist()
+            assert sum(g.rollouts for g in groups_of(one, 5)) == 16
+            np.testing.assert_array_equal(rates(one)[0].by("kind")[1], rates(fresh)[0].by("kind")[1])
+            np.testing.assert_array_equal(difficulty(one).tried, difficulty(fresh).tried)
+            np.testing.assert_array_equal(budget(one).cost.total("tokens"), budget(fresh).cost.total("tokens"))
+        assert columns_of(source, first.run).step.tolist() == [1, 2, 3, 4, 5, 6]
         assert source.run(first.run) is data
         draw(data)
         np.testing.assert_array_equal(plot.train.data["reward"], fresh.curves.reward)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -167,6 +167,8 @@ class RunData:
         self.methods: list[str] = []
         self._heats: dict[str, tuple[Heat, int]] = {}
         self._histories: dict[tuple[str, str], tuple[int, History]] = {}
+        self.kept: dict[Hashable, Any] = {}
+        """What other modules made of the record, each under a key of its own: it goes when the run is read again."""
 
     def ask(self, question: str, **params: object) -> pa.Table:
         """A question about this run."""

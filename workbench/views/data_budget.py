@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
-from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -24,8 +23,6 @@ OTHER = "other purposes"
 
 PARTS = ("with signal", "zero advantage", "lost", OTHER)
 """What a prompt's cost is divided into; lost = dropped, pruned, discarded or failed."""
-
-_kept: WeakKeyDictionary[RunData, BudgetOf] = WeakKeyDictionary()
 
 
 class Entry(NamedTuple):
@@ -121,9 +118,9 @@ def budget(data: RunData) -> BudgetOf:
     """Where a run's budget went, with the newest step taken in."""
     with data.source.lock:
         data.refresh()
-        found = _kept.get(data)
+        found = data.kept.get(BudgetOf)
         if found is None or found.n != len(data.prompts):
-            found = _kept[data] = BudgetOf(data.prompts.stratum)
+            found = data.kept[BudgetOf] = BudgetOf(data.prompts.stratum)
         found.refresh(data)
         return found
 

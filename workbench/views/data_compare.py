@@ -51,6 +51,7 @@ class RunColumns:
     seed: int | None
     experiment: Mapping[str, object]
     eval_prompts: frozenset[str]
+    attempt: int
     step: np.ndarray = field(default_factory=lambda: EMPTY)
     cost: Mapping[str, np.ndarray] = field(default_factory=lambda: dict.fromkeys(AXES, EMPTY))
     train: Mapping[str, np.ndarray] = field(default_factory=dict)
@@ -95,7 +96,7 @@ def columns_of(source: Source, run: str) -> RunColumns:
         if row is None:
             raise LookupError(f"there is no run {run!r} in {source.where}")
         mine = kept.get(run)
-        if mine is None:
+        if mine is None or mine.attempt != row["attempt"]:  # a resumed run may have made a step again
             mine = kept[run] = _opened(source, row)
         stamp = (row["status"], row["last_step"], row["last_record"])
         if stamp != mine.seen:
@@ -109,7 +110,7 @@ def _opened(source: Source, row: Mapping) -> RunColumns:
     found = source.ask("page_run", run=row["run"]).to_pylist()[0]
     experiment = json.loads(found["experiment"] or "{}")
     ids = source.ask("page_eval_prompts", run=row["run"])["prompt_id"].to_pylist()
-    return RunColumns(row["run"], "", row["seed"], experiment, frozenset(ids))
+    return RunColumns(row["run"], "", row["seed"], experiment, frozenset(ids), row["attempt"])
 
 
 def _label(source: Source, run: str) -> str:

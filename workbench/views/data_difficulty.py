@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
-from weakref import WeakKeyDictionary
 
 import numpy as np
 import pyarrow as pa
@@ -32,8 +31,6 @@ EDGE = 0.1
 
 TRIES, LOSS, MANY = 4, 0.25, 8
 """Defaults of the questions `forgotten` (rollouts of a step that count, loss of pass rate) and `stuck` (rollouts)."""
-
-_kept: WeakKeyDictionary[RunData, Difficulty] = WeakKeyDictionary()
 
 
 class Calibration(NamedTuple):
@@ -81,9 +78,9 @@ def difficulty(data: RunData) -> Difficulty:
     """What is known of a run's prompts, with the newest step taken in."""
     with data.source.lock:
         data.refresh()
-        found = _kept.get(data)
+        found = data.kept.get(Difficulty)
         if found is None or found.n != len(data.prompts):
-            found = _kept[data] = Difficulty(len(data.prompts))
+            found = data.kept[Difficulty] = Difficulty(len(data.prompts))
         found.refresh(data)
         return found
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
-from weakref import WeakKeyDictionary
 
 from workbench.views.text import CUT
 
@@ -17,8 +16,6 @@ Answer = TypeVar("Answer")
 
 KEPT = 48
 """Answers kept of a run, the last ones used."""
-
-_kept: WeakKeyDictionary[RunData, OrderedDict[Hashable, object]] = WeakKeyDictionary()
 
 
 class GroupFacts(NamedTuple):
@@ -54,17 +51,18 @@ class Place(NamedTuple):
 def shared(data: RunData, key: Hashable, make: Callable[[], Answer]) -> Answer:
     """An answer about a run, asked once for all viewers. What is keyed must not change: a finished step, a rollout."""
     with data.source.lock:
-        kept = _kept.setdefault(data, OrderedDict())
+        kept = data.kept.setdefault(shared, OrderedDict())
         if key not in kept:
             kept[key] = make()
             while len(kept) > KEPT:
                 kept.popitem(last=False)
         kept.move_to_end(key)
-        return kept[key]  # type: ignore[return-value]
+        return kept[key]
 
 
 def groups_of(data: RunData, step: int) -> tuple[GroupFacts, ...]:
-    """The groups of a finished step: those that forked first, then those whose rewards differ."""
+    """The groups of a step: those that forked first, then those whose rewards differ. None where no step is shown: one
+    to come, or one that not all ranks have recorded; that answer is not kept."""
 
     def ask() -> tuple[GroupFacts, ...]:
         rows = data.ask("page_groups", step=step, cut=CUT).to_pylist()
@@ -76,7 +74,7 @@ def groups_of(data: RunData, step: int) -> tuple[GroupFacts, ...]:
             for r in rows
         )  # fmt: skip
 
-    return shared(data, ("groups", step), ask)
+    return shared(data, ("groups", step), ask) if 0 < step <= data.step else ask()
 
 
 def place_of(data: RunData, chosen: Selection) -> Place | None:

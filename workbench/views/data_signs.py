@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
-from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -168,13 +167,11 @@ class _Signs:
         self.groups[touched] += 1
 
 
-_known: WeakKeyDictionary[RunData, _Signs] = WeakKeyDictionary()
-
-
 def rates(data: RunData) -> tuple[Rates, Span]:
     """The counts of a run up to its newest step, and the rewards they are over; shared by all viewers."""
     with data.source.lock:
-        signs = _known.setdefault(data, _Signs())
+        data.refresh()  # what is asked for below reaches to the newest step of the store
+        signs = data.kept.setdefault(_Signs, _Signs())
         signs.extend(data)
         return signs.rates, signs.span
 

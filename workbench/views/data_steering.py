@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
-from weakref import WeakKeyDictionary
 
 from workbench.steering import Inbox, Request
 from workbench.views.text import one_line
@@ -86,12 +85,10 @@ class Steering:
             return self.told
 
 
-_kept: WeakKeyDictionary[RunData, Steering] = WeakKeyDictionary()
-
-
 def steering(data: RunData) -> Steering:
     """The commands of a run, shared by its viewers and up to date."""
-    found = _kept.setdefault(data, Steering())
+    with data.source.lock:
+        found = data.kept.setdefault(Steering, Steering())
     found.refresh(data)
     return found
 
