@@ -50,6 +50,36 @@ def test_a_bad_swap_is_refused_and_changes_nothing(session) -> None:
     assert session.pipeline.decider("select").name == "mopps"
 
 
+def test_what_waits_before_a_command_counts_for_it(session) -> None:
+    """Asked from the training thread, between steps: nothing is taken meanwhile."""
+    told: list[object] = []
+
+    def ask(s: Session) -> None:
+        if s.n_steps != 1 or told:
+            return
+        told.append(None)
+        with pytest.raises(ValueError, match="nothing was commanded that still lasts"):
+            s.undo()
+        s.pause()
+        with pytest.raises(ValueError, match="nothing was commanded that still lasts"):
+            s.undo()
+        s.add("vade").remove("vade").set(rollouts=64).undo()
+        with pytest.raises(ValueError, match="no command 'ffff' was applied"):
+            s.undo("ffff")
+        told.append("asked")
+
+    session.on_change(ask)
+    session.step().wait(steps=1)
+    session.step().wait(steps=2)
+    assert told == [None, "asked"], session.message
+    session.stop()
+    with Store.open(session.store_url) as store:
+        rows = store.ask("commands", run=session.run).to_pylist()
+        asked = store.sql("SELECT sum(n) AS n FROM asks WHERE step = 2 AND purpose = 'train'")["n"][0].as_py()
+    assert [r["kind"] for r in rows] == ["step", "pause", "swap", "swap", "set", "set", "step"]
+    assert asked == 16
+
+
 def test_a_failing_view_does_not_end_the_run(session) -> None:
     session.on_change(lambda s: 1 / 0)
     session.start().wait()

@@ -63,6 +63,17 @@ class Helm:
         """Hand over a request of this process."""
         self._asked.append(request)
 
+    def check(self, run: Run, request: Request) -> None:
+        """Raise ValueError where a request cannot be done, from any thread. While changes wait that were asked before it,
+        only the coming step can tell what it meets: it refuses then, and records why."""
+        waiting = {r.id for r in self._asked.copy() if r.kind not in (*CONTROLS, "checkpoint")}
+        try:
+            self.change(run, request, rehearsed=False)
+        except ValueError:
+            named = request.payload.get("id")  # of what an undo takes back
+            if not waiting or (named and named not in waiting):
+                raise
+
     def open(self, store_url: str, run: str) -> None:
         """Look into the inbox of a run from now on. What lies there already was asked of an earlier attempt."""
         self._inbox = Inbox(store_url, run)
@@ -95,7 +106,8 @@ class Helm:
                 again = f"{kind}, commanded of step {step}, could not be done again: {_told(error)}"
                 run.writer.event(Event("warning", "steering", again), run.n_steps)
         while self._asked:
-            self._obey(run, self._asked.popleft())
+            self._obey(run, self._asked[0])
+            self._asked.popleft()  # not before: until it is known, it waits
         files = self._files()
         for path in files:
             self._obey_file(run, path)

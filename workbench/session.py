@@ -75,10 +75,10 @@ class Session(Commands):
 
     def ask(self, kind: str, **payload: Any) -> Session:
         """Ask for something, a key of `steering.KINDS`. Raises ValueError where that cannot be; what only the coming step
-        can tell is refused by it, and recorded so."""
+        can tell, as after a change that still waits, is refused by it, and recorded so."""
         request = Request.of(kind, plain(payload), self.who)
         if self._run is not None:
-            self._helm.change(self._run, request, rehearsed=False)
+            self._helm.check(self._run, request)
         self._helm.ask(request)
         return self
 
