@@ -566,6 +566,7 @@ def check_objective(method: Method, verb: str) -> None:
         row=torch.arange(b),
         extra={
             "teacher_logp": -3 * torch.rand(b, t),
+            "plain_logp": logp - torch.rand(b, t),
             "student_topk_logp": (logp.clamp(min=-9)[..., None] - torch.rand(b, t, 3)).log_softmax(-1),
             "teacher_topk_logp": torch.rand(b, t, 3).log_softmax(-1),
         },

@@ -618,7 +618,8 @@ class Batch(NamedTuple):
 
     logp carries the gradient; behaviour is the sampler's record, proximal the policy at the start of the update.
     extra: what else a world brings for methods that need it: a rollouts' per-token column (B, T), such as teacher_logp,
-    a per-rollout one (B, ...), or top-K log-probabilities (B, T, K), student_topk_logp (with gradient), teacher_topk_logp.
+    a per-rollout one (B, ...), or top-K log-probabilities (B, T, K), student_topk_logp (with gradient), teacher_topk_logp;
+    plain_logp (B, T), the line's tokens behind the plain prompt, without the hint they were generated after (with gradient).
     """
 
     logp: torch.Tensor

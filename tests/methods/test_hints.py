@@ -25,7 +25,7 @@ rewards = st.lists(st.sampled_from([0.0, 0.25, 1.0]), min_size=1, max_size=12)
 
 def world(**options: float) -> ScriptedWorld:
     """Prompt i of 24 succeeds at rate i / 23 and has a reference of ten words, but every fourth has none."""
-    made = ScriptedWorld(24, **options)
+    made = ScriptedWorld(24, frozenset({"plain_logp"}), **options)
     some = np.array(["" if i % 4 == 3 else " ".join(f"w{k}" for k in range(10)) for i in range(24)], dtype=object)
     plans = np.empty(24, dtype=object)
     for i in range(24):
@@ -40,7 +40,7 @@ def steps_of(method: object, steps: int = 6, **options: float) -> list:
 
 @pytest.mark.parametrize("method", [Adhint(), Nudgerl(), SageHint(), SageHint(mode="paper"), SageHint(mode="code")])
 def test_a_pool_without_the_column_is_refused_and_named(method: object) -> None:
-    with pytest.raises(ValueError, match=r"needs (reference|strategies).*extra columns of its pool: none"):
+    with pytest.raises(ValueError, match=r"needs .*(reference|strategies).*extra columns of its pool: none"):
         Pipeline(Grpo(), method).check(ScriptedWorld(6))
 
 
@@ -75,8 +75,7 @@ def test_adhint_asks_half_of_the_group_behind_a_hint_where_the_plain_half_failed
 
 def test_nudgerl_spends_exactly_what_was_allocated() -> None:
     for _, step in steps_of(Nudgerl()):
-        asked = step.rollouts.ask >= 0  # the others are copies
-        counts = np.bincount(step.rollouts.prompt[asked], minlength=24)
+        counts = np.bincount(step.rollouts.prompt, minlength=24)
         assert counts[step.prompts].tolist() == [8] * 6
 
 
@@ -161,23 +160,3 @@ def test_hints_fold_from_recorded_steps() -> None:
             assert np.array_equal(np.asarray(a, dtype=object), np.asarray(b, dtype=object)) or np.array_equal(
                 np.asarray(a, float), np.asarray(b, float), equal_nan=True
             )
-
-
-def test_nudgerl_trains_copies_under_the_plain_prompt_with_the_advantages_of_their_originals() -> None:
-    copied = 0
-    for _, step in steps_of(Nudgerl(distill=0.5), steps=6):
-        r, a = step.rollouts, step.advantage
-        copies = np.flatnonzero(r.ask < 0)
-        row = {i: k for k, i in enumerate(r.id)}
-        tokens = int(r.length[a.keep & (r.ask >= 0)].sum())
-        for k in copies:
-            own = row[r.id[k].removesuffix("~plain")]
-            assert (r.context[k], r.purpose[k]) == ("", "train")
-            assert a.value[k] == a.value[own]
-            assert a.weight[k] == pytest.approx(0.5 * tokens / (len(copies) * r.length[own]))
-            assert r.tokens.row(int(k)).tolist() == r.tokens.row(own).tolist()
-        assert len(copies) == (np.isin(r.prompt, np.unique(r.prompt[r.context != ""])) & np.isfinite(r.reward)
-                               & (r.ask >= 0)).sum()  # fmt: skip
-        copied += len(copies)
-    assert copied > 0
-    assert not any((s.rollouts.ask < 0).any() for _, s in steps_of(Nudgerl(distill=0.0)))

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from workbench.numerics.hints import strategies, with_asks
-from workbench.stages import Card, Method
-from workbench.types import Advantage, Draft, Plan, Pool, Rollouts, Step, Text
+from workbench.stages import Card, Method, given
+from workbench.types import Advantage, Batch, Draft, Loss, Plan, Pool, Rollouts, Step, Text
 
 CARD = Card(
     slug="nudgerl",
@@ -23,17 +23,13 @@ CARD = Card(
     deviations=(
         "settings are those of the paper's runs; the released constructor has lam 0.1, p_drop 0.25",
         "an allocator's n is spread over the hints as evenly as it divides; the paper's group is always M K",
-        "the distillation trains copies of the rollouts under the plain prompt, in the objective of the pipeline: its ratio is "
-        "1 in the one update of a step, so the gradient is that of distill_loss",
+        "a prompt without strategies is distilled as one whose rollouts all lost their hint",
     ),
-    watch="reward per strategy, variance within and between strategies, hinted minus plain success",
+    watch="reward per strategy, variance within and between strategies, hinted minus plain success, the distillation's loss",
 )
 
 DROPOUT = "dropout"
 """Context id of rollouts that lost their hint, as in the released trainer."""
-
-COPY = "~plain"
-"""End of the id of a copy that is trained under the plain prompt."""
 
 
 class Nudged(NamedTuple):
@@ -138,8 +134,10 @@ class Nudgerl(Method):
 
     Needs the pool's extra column "strategies": a list of short texts per prompt, or one text with a strategy in each line (which
     a store can keep); prompts without any are left alone.
-    sampler: sequential takes the first ones, random draws them. distill: weight of the copies under the plain prompt, 0 for
-    none; they are recorded as rows that nobody asked for.
+    sampler: sequential takes the first ones, random draws them. distill: weight of the distillation beside the objective, 0
+    for none: what was said behind a hint becomes likelier behind the plain prompt, or less likely where A < 0. Its mean is
+    over rollouts of means over tokens, whatever the objective's reduction; it knows no ratio, so no log-probability of the
+    sampler enters it, and no trust region: be careful with it where rollouts are stale.
     """
 
     hints: int = 2
@@ -150,7 +148,11 @@ class Nudgerl(Method):
     distill: float = 0.1
 
     card = CARD
-    needs: ClassVar[frozenset[str]] = frozenset({"strategies"})
+
+    @property
+    def needs(self) -> frozenset[str]:  # type: ignore[override]
+        """Strategies, and where it distils the log-probabilities behind the plain prompt."""
+        return frozenset({"strategies", "plain_logp"} if self.distill else {"strategies"})
 
     def init(self, pool: Pool) -> Strategies:
         """The pool's strategies; nothing tried."""
@@ -193,47 +195,30 @@ class Nudgerl(Method):
             n[row] -= sum(kept.values())
         return with_asks(replace(plan, n=n), prompts, counts, starts, contexts)
 
-    def replay(self, state: Strategies, rollouts: Rollouts, draft: Draft, rng: np.random.Generator) -> Rollouts:
-        """Copies of the rollouts of hinted prompts, under the plain prompt."""
-        hinted = _hinted(rollouts)
-        mine = np.isin(rollouts.prompt, np.unique(rollouts.prompt[hinted])) & (hinted | (rollouts.context == ""))
-        rows = np.flatnonzero(mine & (rollouts.purpose == "train") & (rollouts.ask >= 0) & np.isfinite(rollouts.reward))
-        if not self.distill or not len(rows):
-            return rollouts
-        copies = rollouts.take(rows)
-        blank = np.full(len(rows), "", dtype=object)
-        return Rollouts.concat(
-            [
-                rollouts,
-                copies.with_(
-                    id=np.array([f"{i}{COPY}" for i in copies.id], dtype=object),
-                    ask=np.full(len(rows), -1),
-                    group=copies.group + int(rollouts.group.max()) + 1,
-                    context=blank,
-                    parent=blank,
-                    fork_at=np.full(len(rows), -1),
-                ),
-            ]
-        )
-
     def estimate(self, state: Strategies, advantage: Advantage, draft: Draft, rng: np.random.Generator) -> Advantage:
         """Advantages of all rollouts of a prompt together, its strategies credited by lam."""
         rollouts = draft.rollouts
-        hinted, copy = _hinted(rollouts), np.array([i.endswith(COPY) for i in rollouts.id], bool)
+        hinted = _hinted(rollouts)
         value, baseline = advantage.value.copy(), advantage.baseline.copy()
         for p in np.unique(rollouts.prompt[hinted & advantage.keep]):
-            plain = (rollouts.context == "") & ~copy
+            plain = rollouts.context == ""
             mine = np.flatnonzero(advantage.keep & (rollouts.prompt == p) & (hinted | plain))
             names = [c if h else DROPOUT for c, h in zip(rollouts.context[mine], hinted[mine], strict=True)]
             value[mine] = nudge_advantages(rollouts.reward[mine], names, self.lam, self.eps).advantages
             baseline[mine] = rollouts.reward[mine].mean()
-        weight = advantage.weight.copy()
-        if copy.any():  # a mean over rollouts of means over tokens, beside a mean over tokens
-            row = {i: k for k, i in enumerate(rollouts.id)}
-            value[copy] = value[[row[i.removesuffix(COPY)] for i in rollouts.id[copy]]]
-            tokens = rollouts.length[advantage.keep & ~copy].sum()
-            weight[copy] *= self.distill * tokens / (copy.sum() * np.maximum(rollouts.length[copy], 1))
-        return replace(advantage, value=value, baseline=baseline, weight=weight, tokens=None)
+        return replace(advantage, value=value, baseline=baseline, tokens=None)
+
+    @given("distill")
+    def penalty(self, state: Strategies, batch: Batch) -> Loss:
+        """distill * -A log pi(y | plain prompt), of every rollout; `distill_loss` is its numpy twin.
+
+        Raises ValueError without the column of log-probabilities behind the plain prompt."""
+        import torch
+
+        if "plain_logp" not in batch.extra:
+            raise ValueError("nudgerl needs the column 'plain_logp'; Nudgerl(distill=0) leaves the distillation out")
+        term = -torch.where(batch.mask.bool(), batch.advantage * batch.extra["plain_logp"], 0.0)
+        return Loss(self.distill * term, reduction="seq_mean", stats={"distillation": term.detach()})
 
 
 def _hinted(rollouts: Rollouts) -> np.ndarray:

@@ -18,7 +18,8 @@ class Lines(NamedTuple):
 
     prefixes: P token lists; owner (R,) the prefix of each row; tokens ragged int32; behaviour ragged float32, the
     sampler's log-probabilities, or None where they were not kept. extra: more columns for the loss, by name: ragged like
-    tokens, or (R, ...) arrays of numbers.
+    tokens, or (R, ...) arrays of numbers. plain (P,): of each prefix the same one without its hint, where rows are also
+    passed behind that; None where they are not.
     """
 
     prefixes: Sequence[Sequence[int]]
@@ -26,6 +27,12 @@ class Lines(NamedTuple):
     tokens: Ragged
     behaviour: Ragged | None = None
     extra: Mapping[str, Ragged | np.ndarray] = MappingProxyType({})
+    plain: np.ndarray | None = None
+
+    def plainly(self) -> Lines:
+        """The same rows behind their prefixes without hints."""
+        assert self.plain is not None
+        return self._replace(owner=self.plain[self.owner])
 
 
 def pack(lines: Lines, rows: np.ndarray, budget: int, widest: int = 256) -> list[list[np.ndarray]]:

@@ -138,7 +138,7 @@ class StreamPolicy(Policy):
         """Micro-batches of at most budget tokens; every row is a sequence with its own prefix."""
         start = np.array([len(p) for p in lines.prefixes])
         width = start[lines.owner[rows]] + np.maximum(lines.tokens.lengths[rows] - 1, 0)
-        return [[np.array([row]) for row in rows[one]] for one in fill(width, self.budget)] if len(rows) else []
+        return [[np.array([row]) for row in rows[one]] for one in fill(width, self.room(lines))] if len(rows) else []
 
     def statistics(
         self, lines: Lines, sequences: Sequence[np.ndarray]
@@ -146,7 +146,7 @@ class StreamPolicy(Policy):
         """See `Policy.statistics`."""
         rows = np.concatenate(sequences)
         answers = [lines.tokens.row(i) for i in rows]
-        one = stream([lines.prefixes[lines.owner[i]] for i in rows], answers, self.budget, self.model.device)
+        one = stream([lines.prefixes[lines.owner[i]] for i in rows], answers, self.room(lines), self.model.device)
         logp, entropy = self.passes(one)
         lengths = torch.as_tensor(one.lengths, device=logp.device)
         mask = torch.arange(int(one.lengths.max()), device=logp.device) < lengths[:, None]

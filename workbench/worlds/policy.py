@@ -70,9 +70,13 @@ class Policy:
         self.parameters = [p for p in model.parameters() if p.requires_grad]
         self.optimizer = torch.optim.AdamW(self.parameters, lr=lr, betas=betas, weight_decay=0.0, fused=True)
 
+    def room(self, lines: Lines) -> int:
+        """Padded tokens per micro-batch: rows that are passed twice have half of the budget."""
+        return self.budget if lines.plain is None else max(self.budget // 2, 1)
+
     def cut(self, lines: Lines, rows: np.ndarray) -> list[list[np.ndarray]]:
         """Micro-batches of rows, each a list of sequences; see `pack`."""
-        return pack(lines, rows, self.budget)
+        return pack(lines, rows, self.room(lines))
 
     def statistics(
         self, lines: Lines, sequences: Sequence[np.ndarray]
@@ -94,6 +98,21 @@ class Policy:
             return {}
         with self.reference.acting():
             return {"reference": self.statistics(lines, sequences)[0]}
+
+    def _plain(self, lines: Lines, sequences: Sequence[np.ndarray], logp: torch.Tensor) -> dict[str, torch.Tensor]:
+        """The column "plain_logp" (B, T): log-probabilities behind the prefixes without hints, with their gradient; logp
+        (B, T) itself for rows that have none. Nothing where it was not asked for."""
+        if lines.plain is None:
+            return {}
+        moved = [rows for rows in sequences if lines.plain[lines.owner[rows[0]]] != lines.owner[rows[0]]]
+        if self._pass is not None:  # gathering weights takes all processes, also those whose rows have no hint
+            moved = list(sequences)
+        if not moved:
+            return {"plain_logp": logp}
+        other = self.statistics(lines.plainly(), moved)[0]
+        at = np.flatnonzero(np.isin(np.concatenate(sequences), np.concatenate(moved)))
+        wide = torch.nn.functional.pad(other, (0, logp.shape[1] - other.shape[1]))
+        return {"plain_logp": logp.index_copy(0, torch.as_tensor(at, device=logp.device), wide)}
 
     @torch.no_grad()
     def logp(self, lines: Lines) -> Ragged:
@@ -130,7 +149,8 @@ class Policy:
                 name: padded(c) if isinstance(c, Ragged) else torch.as_tensor(c[rows], device=logp.device)
                 for name, c in lines.extra.items()
             }
-            | reference,
+            | reference
+            | self._plain(lines, sequences, logp),
         )
 
     def update(
