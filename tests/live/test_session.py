@@ -58,10 +58,10 @@ def test_segments_are_the_uninterrupted_rollouts_token_for_token(every, opened):
 def test_forks_share_what_stands_before_them_and_draw_on_their_own(opened):
     session = opened(np.array([1]), ["root"])
     first = session.advance(np.array([4]))
-    before = (session.prefilled, session.decoded)
     names = ["root", "root/4.1", "root/4.2"]
     session.keep(np.zeros(3, np.int64), streams(0, names))
-    assert (session.prefilled, session.decoded) == before  # a fork computes nothing
+    session.top(1)
+    assert (session.prefilled, session.decoded) == (8, 4)  # every token once for all three
     rest = session.advance(np.full(3, 5))
     prefix = PREFIXES[1] + first.tokens.row(0).tolist()
     alone = TransformersEngine(toy_model()).generate(
@@ -120,6 +120,21 @@ def test_pruned_rows_leave_and_the_others_do_not_notice(opened):
     rest = session.advance(limit[live[half]] - 2)
     for i, row in enumerate(live[half]):
         assert rest.tokens.row(i).tolist() == whole.tokens.row(row)[2:].tolist()
+
+
+def test_only_what_goes_on_is_fed_and_rows_taken_back_share_a_pass():
+    model = toy_model()
+    session = TransformersEngine(model).open(PREFIXES, np.arange(3), streams(0, "abc"))
+    passes = []
+    model.base_model.register_forward_hook(lambda *_: passes.append(1))
+    made = session.advance(np.full(3, 4))
+    assert (len(passes), made.decoded) == (3, 9)  # nobody has asked what comes after the fourth token
+    session.keep(np.array([1, 2]), session.keys[1:])
+    for row, tokens in enumerate(made.tokens.take(np.array([1, 2])).rows()):
+        session.rewind(row, 2, int(tokens[1]))
+    again = session.advance(np.full(2, 2))
+    assert again.tokens.values.tolist() == [*made.tokens.row(1)[2:], *made.tokens.row(2)[2:]]
+    assert (len(passes), session.decoded) == (5, 9 + 2 + 2)
 
 
 def test_empty_prefixes_and_spent_rows_are_errors(opened):

@@ -1,8 +1,9 @@
 """Segments of a transformers model: rows pause at checkpoints with their keys and values, fork, rewind and go on.
 
 All rows of a session share the columns of one cache. A row that pauses while others go on gets columns that its mask
-hides, so that rows may stop at different places and still be computed together. A paused row's last token has been fed:
-its next distribution is known, for whoever wants to look at it, and a fork costs a copy.
+hides, so that rows may stop at different places and still be computed together. The last token of a row is fed with the
+next pass that others need, or when somebody asks for the distribution after it or forks the row, so that a fork costs a
+copy and a row that does not go on costs nothing.
 """
 
 from __future__ import annotations
@@ -14,10 +15,10 @@ import numpy as np
 import torch
 from transformers import PreTrainedModel
 
-from workbench.types import Ragged
 from workbench.worlds.engines import NEVER, Segments, Until
 from workbench.worlds.engines.draws import uniform
 from workbench.worlds.engines.forward import Prefixed, body, fan_out, logits_of, prefill
+from workbench.worlds.engines.record import Steps
 from workbench.worlds.engines.sampling import choose
 
 
@@ -57,6 +58,7 @@ class TransformersSession:
         self._hidden, self._logits = self._first[at], first[at]
         self._state: Prefixed = fan_out(start, at)
         self._forced: dict[int, int] = {}
+        self._owed = np.full(len(owner), -1)  # (B,) token that each row has made and not fed, -1 for none
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -68,49 +70,39 @@ class TransformersSession:
         limit = np.asarray(limit, np.int64)
         if rows and limit.min() < 1:
             raise ValueError("a row that goes on makes one token at least; leave out the others with keep")
+        self._settle()
         markers = np.fromiter(sorted(until.markers), np.int64)
-        made: list[list[tuple[int, float, float]]] = [[] for _ in range(rows)]
-        finish = np.full(rows, "", dtype=object)
-        prefilled, decoded = self.prefilled, self.decoded
-        here = np.arange(rows)  # caller's row of each row that is still in the cache
-        going = np.ones(rows, bool)
+        record, prefilled, decoded = Steps(limit, unfinished=""), self.prefilled, self.decoded
+        here, going, t = np.arange(rows), np.ones(rows, bool), 0  # caller's row of each row that is still in the cache
         while going.any():
             at = np.flatnonzero(going)
-            device = self.model.device
-            draw = torch.as_tensor(uniform(self.keys[at], self.place[at]), device=device)
-            pick = torch.as_tensor(at, device=device)
-            token, logp, entropy = (c.cpu().numpy() for c in choose(self._logits[pick], draw, self.temperature))
-            token = token.copy()
-            for i, row in enumerate(at):
-                if row in self._forced:
-                    token[i] = self._forced.pop(row)
-                    logp[i] = self._logp_of(row, int(token[i]))
-                made[here[row]].append((int(token[i]), float(logp[i]), float(entropy[i])))
-            self.place[at] += 1
-            stopped = np.isin(token, self.stops)
-            finish[here[at[stopped]]] = "stop"
-            paused = np.array([len(made[here[r]]) >= limit[here[r]] for r in at], bool) | np.isin(token, markers)
+            token, logp, entropy = self._draw(at)
+            stopped = record.add(here[at], t, token, logp, entropy, self.stops)
+            t += 1
+            paused = (limit[here[at]] <= t) | np.isin(token, markers)
             if until.entropy is not None:
                 paused |= entropy > until.entropy
-            fed = np.zeros(len(here), bool)
-            fed[at[~stopped]] = True
-            ids = np.zeros(len(here), np.int64)
-            ids[at] = token
+            self.place[at] += 1
+            self._owed[at] = token
             going[at] = ~(stopped | paused)
-            gone = np.zeros(len(here), bool)
-            gone[at[stopped]] = True
-            if gone.any():
-                self._select(np.flatnonzero(~gone))
-                here, going, fed, ids = here[~gone], going[~gone], fed[~gone], ids[~gone]
-            if fed.any():
-                self._feed(ids, fed)
-        columns = [
-            Ragged.of([[t[k] for t in row] for row in made], d)
-            for k, d in enumerate((np.int32, np.float32, np.float32))
-        ]
-        return Segments(
-            *columns, finish, self.prefilled - prefilled, self.decoded - decoded, time.perf_counter() - began
-        )
+            if stopped.any():
+                stay = np.delete(np.arange(len(here)), at[stopped])
+                self._select(stay)
+                here, going = here[stay], going[stay]
+            if going.any():
+                self._settle()
+        return record.segments(self.prefilled - prefilled, self.decoded - decoded, time.perf_counter() - began)
+
+    def _draw(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """(B,) next token of rows, its log-probability and the entropy it was drawn with."""
+        device = self.model.device
+        draw = torch.as_tensor(uniform(self.keys[rows], self.place[rows]), device=device)
+        logits = self._logits if len(rows) == len(self) else self._logits[torch.as_tensor(rows, device=device)]
+        token, logp, entropy = (c.cpu().numpy() for c in choose(logits, draw, self.temperature))
+        for row, wanted in self._forced.items():  # at the first draw after they were asked for, when all rows go
+            token[row], logp[row] = wanted, self._logp_of(row, wanted)
+        self._forced.clear()
+        return token, logp, entropy
 
     @torch.inference_mode()
     def keep(self, rows: np.ndarray, keys: np.ndarray) -> None:
@@ -118,27 +110,27 @@ class TransformersSession:
         rows = np.asarray(rows, np.int64)
         if self._forced:
             raise ValueError("forced tokens wait for their rows; advance before keep")
+        if len(np.unique(rows)) < len(rows):  # fed once for all that go on from there
+            self._settle()
         self._select(rows)
         self.keys = np.asarray(keys, np.uint64)
 
     @torch.inference_mode()
     def rewind(self, row: int, tokens: int, last: int | None) -> None:
-        """See `Session.rewind`. One token, the last one left, is fed again for the distribution after it."""
+        """See `Session.rewind`. The last token left is fed again, for the distribution after it."""
         if tokens < 1:
             return
         mask = self._state.mask
-        seen = torch.nonzero(mask[row])[:, 0]
-        taken = tokens + (last is not None)
-        mask[row, seen[len(seen) - taken :]] = 0
-        self._state.position[row] -= taken
+        taken = tokens + (last is not None) - (self._owed[row] >= 0)
+        if taken:
+            seen = torch.nonzero(mask[row])[:, 0]
+            mask[row, seen[len(seen) - taken :]] = 0
+            self._state.position[row] -= taken
         self.place[row] -= tokens
+        self._owed[row] = -1 if last is None else last
         if last is None:
             self._hidden[row] = self._first[int(self._owner[row])]
             self._logits[row] = logits_of(self.model, self._hidden[row][None])[0]
-            return
-        ids, fed = np.zeros(len(self), np.int64), np.zeros(len(self), bool)
-        ids[row], fed[row] = last, True
-        self._feed(ids, fed)
 
     def force(self, row: int, token: int) -> None:
         """See `Session.force`."""
@@ -147,12 +139,14 @@ class TransformersSession:
     @torch.inference_mode()
     def top(self, m: int) -> tuple[np.ndarray, np.ndarray]:
         """See `Session.top`."""
+        self._settle()
         logp, ids = torch.log_softmax(self._logits.float(), -1).topk(min(m, self._logits.shape[1]), -1)
         return ids.to(torch.int32).cpu().numpy(), logp.cpu().numpy()
 
     @torch.inference_mode()
     def hidden(self) -> np.ndarray:
         """See `Session.hidden`."""
+        self._settle()
         return self._hidden.float().cpu().numpy()
 
     def _logp_of(self, row: int, token: int) -> float:
@@ -163,19 +157,26 @@ class TransformersSession:
         self._state = fan_out(self._state, at)
         self._hidden, self._logits = self._hidden[at], self._logits[at]
         self.keys, self.place, self._owner = self.keys[rows], self.place[rows], self._owner[rows]
-        self._forced = {i: self._forced[r] for i, r in enumerate(rows.tolist()) if r in self._forced}
+        self._owed = self._owed[rows]
 
-    def _feed(self, ids: np.ndarray, fed: np.ndarray) -> None:
-        """One column more for all rows; those not fed hide it and keep their distribution."""
-        device = self.model.device
+    def _settle(self) -> None:
+        """Feed what rows owe: one column more for all; those that owe nothing hide it and keep their distribution."""
+        fed = self._owed >= 0
+        if not fed.any():
+            return
+        device, state = self.model.device, self._state
         real = torch.as_tensor(fed, device=device)
-        mask = torch.cat([self._state.mask, real[:, None].to(self._state.mask.dtype)], 1)
-        # a hidden row must still see something: it looks at itself in a mask that is thrown away
-        seen = mask.clone()
-        seen[:, -1] = 1
-        token = torch.as_tensor(ids, device=device)[:, None]
-        hidden = body(self.model, token, seen, self._state.position[:, None], self._state.cache)
-        self._state = self._state._replace(mask=mask, position=self._state.position + real.to(torch.int64))
-        self._hidden = torch.where(real[:, None], hidden[:, -1], self._hidden)
-        self._logits = torch.where(real[:, None], logits_of(self.model, hidden[:, -1]), self._logits)
+        mask = seen = torch.cat([state.mask, real[:, None].to(state.mask.dtype)], 1)
+        if not fed.all():  # a hidden row must still see something: it looks at itself in a mask that is thrown away
+            seen = mask.clone()
+            seen[:, -1] = 1
+        token = torch.as_tensor(self._owed.clip(min=0), device=device)[:, None]
+        hidden = body(self.model, token, seen, state.position[:, None], state.cache)[:, -1]
+        logits = logits_of(self.model, hidden)
+        if not fed.all():
+            hidden = torch.where(real[:, None], hidden, self._hidden)
+            logits = torch.where(real[:, None], logits, self._logits)
+        self._hidden, self._logits = hidden, logits
+        self._state = state._replace(mask=mask, position=state.position + real.to(torch.int64))
         self.decoded += int(fed.sum())
+        self._owed[:] = -1

@@ -17,7 +17,7 @@ from transformers import PreTrainedModel
 from workbench.worlds.engines import Ended, Segments
 from workbench.worlds.engines.draws import uniform
 from workbench.worlds.engines.forward import body, fan_out, logits_of, prefill
-from workbench.worlds.engines.record import Record
+from workbench.worlds.engines.record import Steps
 from workbench.worlds.engines.sampling import choose, invert
 from workbench.worlds.engines.session import TransformersSession
 from workbench.worlds.sharding import whole
@@ -26,21 +26,6 @@ __all__ = ["ROWS", "TransformersEngine", "choose", "invert"]
 
 ROWS = 256
 """Rows that are generated together at most; more wait, so that their logits fit in memory."""
-
-
-class _Steps(Record):
-    """A record that is written one position at a time, and counts what was computed."""
-
-    prefilled = decoded = 0
-
-    def add(self, rows: np.ndarray, t: int, token, logp, entropy, stop: np.ndarray) -> np.ndarray:
-        """Write position t of rows; returns the (B,) bool of those that go on."""
-        token = token.cpu().numpy()
-        self.tokens[rows, t], self.logp[rows, t], self.entropy[rows, t] = token, logp.cpu(), entropy.cpu()
-        self.length[rows] = t + 1
-        stopped = np.isin(token, stop)
-        self.finish[rows[stopped]] = "stop"
-        return ~stopped & (self.limit[rows] > t + 1)
 
 
 class TransformersEngine:
@@ -103,7 +88,7 @@ class TransformersEngine:
         distinct = list(place)
         if not all(distinct):
             raise ValueError("a prefix without tokens cannot be continued; a prompt has at least one token")
-        record = _Steps(np.repeat(np.asarray(max_tokens, np.int64), n), ended)
+        record = Steps(np.repeat(np.asarray(max_tokens, np.int64), n), ended)
         if len(owner) and record.limit.min() < 1:
             raise ValueError(f"max_tokens must be at least 1, not {record.limit.min()}")
         first = np.zeros(len(owner), np.int64) if position is None else np.asarray(position, np.int64)
@@ -139,7 +124,8 @@ class TransformersEngine:
         for t in range(int(record.limit[rows].max())):
             draw = torch.as_tensor(uniform(keys[rows], first[rows] + t), device=device)
             token, logp, entropy = choose(logits, draw, temperature)
-            alive = record.add(rows, t, token, logp, entropy, stops)
+            stopped = record.add(rows, t, token.cpu().numpy(), logp.cpu(), entropy.cpu(), stops)
+            alive = ~stopped & (record.limit[rows] > t + 1)
             record.tell(rows[~alive])
             if not alive.any():
                 return
