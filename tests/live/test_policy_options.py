@@ -12,6 +12,9 @@ from hypothesis import strategies as st
 
 from workbench.types import Loss, Ragged
 from workbench.worlds import adapters
+from workbench.worlds.engines.draws import streams
+from workbench.worlds.engines.graph import GraphEngine
+from workbench.worlds.engines.transformers import TransformersEngine
 from workbench.worlds.live import LiveWorld
 from workbench.worlds.policy import Lines, Policy
 
@@ -150,10 +153,16 @@ def test_saved_adapters_go_on_as_if_they_had_not_stopped(tmp_path):
 
 
 @lora
+@pytest.mark.parametrize("engine", ["transformers", "graph"])
 @pytest.mark.parametrize("sampling", ["float32", "bfloat16"])
-def test_the_sampler_uses_trained_adapters(task, sampling):
+def test_the_sampler_uses_trained_adapters(task, sampling, engine):
     world = LiveWorld(
-        task, (toy_model(), toy_tokenizer()), lr=0.1, sampling=sampling, update={"lora": 4, "reference": 0.01}
+        task,
+        (toy_model(), toy_tokenizer()),
+        lr=0.1,
+        sampling=sampling,
+        engine=engine,
+        update={"lora": 4, "reference": 0.01},
     )
     plan = _plan(world)
     before = world.sample(plan)
@@ -161,11 +170,40 @@ def test_the_sampler_uses_trained_adapters(task, sampling):
     done = world.update(before, a, surrogate(), [])
     assert world.version == 1
     assert "reference_kl" in done
+    assert all(bool(b.weight.any()) for b in _second_factors(world.policy.model))
     after = world.sample(plan)
     scored = world.score(after, frozenset({"current"}))
     tolerance = 1e-4 if sampling == "float32" else 0.3
     assert np.abs(scored.current.values - after.logp.values).max() < tolerance
     assert before.text.tolist() != after.text.tolist()
+    assert (type(world.engine).__name__, "asked for" in world.engine_why) == (f"{engine.capitalize()}Engine", True)
+
+
+def _second_factors(model):
+    return [layer.lora_B["default"] for _, layer in adapters.layers(model)]
+
+
+@lora
+def test_slots_hold_merged_weights_from_one_sync_to_the_next():
+    model = adapters.add(toy_model(), rank=4)
+    engine = GraphEngine(model)
+    assert engine.apart() is engine  # the weights it shares with the model are never trained
+    keys = streams(0, ["a", "b"])
+
+    def made(e) -> tuple[list[int], np.ndarray]:
+        segments = e.generate([[5, 6], [7]], np.ones(2, np.int64), np.full(2, 6), keys, temperature=0.0)
+        return segments.tokens.values.tolist(), segments.logp.values
+
+    plain = made(engine)
+    with torch.no_grad():
+        for k, factor in enumerate(_second_factors(model)):
+            factor.weight.normal_(0, 0.2, generator=torch.Generator().manual_seed(k))
+    assert made(engine)[1].tolist() == plain[1].tolist()
+    engine.sync()
+    tokens, logp = made(TransformersEngine(model))
+    assert made(engine)[0] == tokens
+    assert made(engine)[1] == pytest.approx(logp, abs=1e-5)
+    assert np.abs(logp - plain[1]).max() > 0.1
 
 
 def _plan(world):

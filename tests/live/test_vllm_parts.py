@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from importlib import metadata
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 
+from workbench.worlds import adapters
 from workbench.worlds.engines import NEVER, Until, vllm
 from workbench.worlds.engines.draws import streams, uniform
 from workbench.worlds.engines.resubmit import Request
 from workbench.worlds.engines.sampling import choose
 from workbench.worlds.engines.vllm import VllmEngine
 from workbench.worlds.engines.vllm_draws import Row, Tape, draw
+
+from .conftest import toy_model
 
 KEYS = streams(0, "abcd").tolist()
 
@@ -109,6 +113,27 @@ def test_rows_end_at_stops_pause_at_markers_and_where_they_are_unsure():
     unsure = [[0.1, 2.0, 0.1], [3.0, 0.1, 0.1]]
     assert replies(tokens[:2], unsure, [3, 3], stop=[5], until=Until(entropy=1.0)) == [([5], "stop"), ([5], "stop")]
     assert replies(tokens[:2], unsure, [3, 3], until=Until(entropy=1.0)) == [([5, 6], ""), ([5], "")]
+
+
+def test_adapters_are_merged_into_the_weights_it_loads():
+    pytest.importorskip("peft")
+    model, loaded, forgotten = adapters.add(toy_model(), rank=4), {}, []
+    with torch.no_grad():
+        for _, layer in adapters.layers(model):
+            layer.lora_B["default"].weight.fill_(0.1)
+    engine = object.__new__(VllmEngine)
+    engine.copy_of, engine._asleep = model, False
+    engine.llm = SimpleNamespace(apply_model=lambda f: f(SimpleNamespace(load_weights=loaded.update)))
+    engine.engine = SimpleNamespace(reset_prefix_cache=lambda: forgotten.append(True))
+    engine.sync()
+    plain = toy_model()
+    assert set(loaded) == set(plain.state_dict())
+    was = plain.model.layers[1].mlp.down_proj.weight.clone()
+    plain.load_state_dict(loaded)
+    assert not torch.equal(plain.model.layers[1].mlp.down_proj.weight, was)
+    ids = torch.tensor([[5, 6, 7, 8]])
+    assert torch.allclose(plain(input_ids=ids).logits, model(input_ids=ids).logits, atol=1e-5)
+    assert forgotten == [True]
 
 
 @pytest.mark.parametrize(

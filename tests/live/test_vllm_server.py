@@ -13,6 +13,7 @@ import torch
 from workbench.experiment import Experiment, Run
 from workbench.store import Store
 from workbench.types import Budget
+from workbench.worlds import adapters
 from workbench.worlds.engines import Until
 from workbench.worlds.engines.choice import pick
 from workbench.worlds.engines.draws import streams
@@ -271,6 +272,21 @@ def test_weights_arrive_bit_for_bit_and_later_only_what_changed(server):
     assert engine.synced["sync_share"] == pytest.approx(5 / elements)
     assert engine.synced["sync_bytes"] < whole["sync_bytes"] / 20
     assert (engine.synced["sync_version"], server.calls[-1]) == (1.0, "/reset_prefix_cache")
+
+
+def test_a_server_gets_adapters_merged_into_the_weights(server):
+    pytest.importorskip("peft")
+    model, plain = adapters.add(toy_model(), rank=4), toy_model()
+    engine = ServerEngine(server.url, model)
+    assert holds(server, plain)
+    _, layer = adapters.layers(model)[0]
+    with torch.no_grad():
+        layer.lora_B["default"].weight[0] += 0.5
+    engine.sync()
+    plain.load_state_dict(adapters.merged(model))
+    assert holds(server, plain)
+    elements = sum(t.numel() for t in weights(plain).values())
+    assert engine.synced["sync_share"] <= layer.weight.shape[1] / elements  # one row of one matrix
 
 
 def test_a_server_that_began_anew_or_was_changed_gets_everything(server):

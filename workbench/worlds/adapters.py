@@ -1,7 +1,8 @@
 """LoRA through peft: low-rank updates of the linear layers are trained, the weights under them are not.
 
 The layers are injected into the model itself, so whoever runs the model runs the adapters too; the class, the forward
-pass and the shape of the model stay. Engines that read weights instead of calling layers take `merged`.
+pass and the shape of the model stay. Engines that read weights instead of calling layers take `weight_of` and
+`plain_weights`.
 """
 
 from __future__ import annotations
@@ -55,16 +56,27 @@ def present(model: torch.nn.Module) -> bool:
 
 
 @torch.no_grad()
-def merged(model: torch.nn.Module) -> dict[str, torch.Tensor]:
-    """The state of the plain model whose weights are W + alpha / rank * B A, under the plain model's names."""
-    changed = {}
-    for name, layer in layers(model):
-        changed[f"{name}.weight"] = layer.base_layer.weight + layer.get_delta_weight("default")  # type: ignore
-    plain = {}
+def weight_of(layer: torch.nn.Module) -> torch.Tensor:
+    """What a layer multiplies by now: its weight itself, or with adapters W + alpha / rank * B A, a tensor of its own."""
+    if not hasattr(layer, "base_layer"):
+        return layer.weight  # type: ignore[return-value]
+    return layer.base_layer.weight + layer.get_delta_weight("default")  # type: ignore[union-attr, operator]
+
+
+def plain_weights(model: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
+    """(name, tensor) of the plain model's state as it is now; adapters are merged layer by layer, as each is asked for."""
+    adapted = dict(layers(model))
     for name, value in model.state_dict().items():
-        if "lora_" not in name:
-            plain[name.replace(".base_layer.", ".")] = value
-    return plain | changed
+        if "lora_" in name:
+            continue
+        owner, _, kind = name.replace(".base_layer.", ".").rpartition(".")
+        merge = owner in adapted and kind == "weight"
+        yield f"{owner}.{kind}", weight_of(adapted[owner]) if merge else value
+
+
+def merged(model: torch.nn.Module) -> dict[str, torch.Tensor]:
+    """All of `plain_weights`."""
+    return dict(plain_weights(model))
 
 
 @contextmanager

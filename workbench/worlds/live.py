@@ -116,7 +116,6 @@ class LiveWorld:
         more = dict(update or {})
         if rank := more.pop("lora", 0):
             adapters.add(trained, int(rank), seed=seed)  # type: ignore[call-overload]
-            engine = "transformers"  # the others read weights and would leave the adapters out
         precision = precision if precision != "auto" else fast_dtype(self.parameters, device)
         plain = rank or more.get("row_norms") or more.get("shard") or supported(trained)  # what streams cannot do
         streamed = trained.device.type == "cuda" and precision == "bfloat16" and not plain

@@ -18,6 +18,7 @@ import numpy as np
 import torch
 from transformers import PreTrainedModel
 
+from workbench.worlds import adapters
 from workbench.worlds.engines import Ended, Segments
 from workbench.worlds.engines.board import CHUNK, Board, Chunks, uniform_on
 from workbench.worlds.engines.llama import Llama, forward, prefill, reference
@@ -46,9 +47,10 @@ def bucket(rows: int) -> int:
 class GraphEngine:
     """Samples from a Llama with static slots and CUDA graphs; on a CPU the same in plain torch, for tests.
 
-    model: the policy's, its weights shared where dtype allows and else copied at `sync`. dtype: of weights and cache;
-    None is bfloat16 on a GPU and the model's elsewhere. max_rows: rows decoded together, None is `ROWS`, or what fits
-    in memory. graphs: capture the steps; None where there is a GPU. own: share no weights, whatever the dtype.
+    model: the policy's, its weights shared where dtype allows and else copied at `sync`, LoRA adapters merged in. dtype:
+    of weights and cache; None is bfloat16 on a GPU and the model's elsewhere. max_rows: rows decoded together, None is
+    `ROWS`, or what fits in memory. graphs: capture the steps; None where there is a GPU. own: share no weights, whatever
+    the dtype.
     Raises ValueError for models whose arithmetic is not `llama`'s.
     """
 
@@ -65,7 +67,8 @@ class GraphEngine:
     ) -> None:
         device = model.device.type
         dtype = dtype or (torch.bfloat16 if device == "cuda" else model.dtype)
-        self.model, self.copy_of = model, model if own or dtype != model.dtype else None
+        copied = own or dtype != model.dtype or adapters.present(model)  # with adapters: all that is trained is copied
+        self.model, self.copy_of = model, model if copied else None
         self.net = Llama(model, dtype, max(model.config.max_position_embeddings, 2048), own)
         self.max_rows = max_rows or ROWS.get(device, ROWS["cpu"])
         self.graphs = device == "cuda" if graphs is None else graphs

@@ -13,6 +13,8 @@ import torch
 import torch.nn.functional as F
 from transformers import PreTrainedModel
 
+from workbench.worlds import adapters
+
 
 class Layer(NamedTuple):
     """One layer: before (H,) and after (H,) norms; qkv ((heads + 2 groups) d, H), out (H, heads d), gate_up (2 I, H), down (H, I)."""
@@ -65,10 +67,10 @@ def supported(model: PreTrainedModel) -> str:
 
 
 class Llama:
-    """Fused copies of a model's weights in a dtype, kept at fixed addresses; `copy_from` fills them again.
+    """Fused copies of a model's weights in a dtype, kept at fixed addresses; `sync` fills them again.
 
     Where dtype and layout allow it (embedding, output and down projections, norms) the tensors of the model itself are
-    used, not copies; own: never.
+    used, not copies; own: never. A layer with LoRA adapters is copied with these merged in, so a pass has no more to do.
     """
 
     def __init__(self, model: PreTrainedModel, dtype: torch.dtype, positions: int, own: bool = False) -> None:
@@ -89,37 +91,36 @@ class Llama:
         angle = torch.cat([angle, angle], -1)  # (S, d)
         self.cos, self.sin = angle.cos() * rotary.attention_scaling, angle.sin() * rotary.attention_scaling
 
-    def _fused(self, parts: list[torch.Tensor]) -> torch.Tensor:
-        if len(parts) == 1:
-            return (
-                parts[0].detach().to(self.dtype, copy=self._own)
-            )  # else the tensor itself where the dtype is the same
-        return torch.cat([p.detach().to(self.dtype) for p in parts])
+    def _fused(self, parts: list[torch.nn.Module]) -> torch.Tensor:
+        weights = [adapters.weight_of(part).detach() for part in parts]
+        if len(weights) == 1:
+            return weights[0].to(self.dtype, copy=self._own)  # else the tensor itself where the dtype is the same
+        return torch.cat([w.to(self.dtype) for w in weights])
 
     @torch.no_grad()
     def sync(self) -> None:
         """Take over the present weights of the model this was made from."""
         targets = [self.embedding, self.head, self.norm, *(t for layer in self.layers for t in layer)]
         for target, parts in zip(targets, self._sources, strict=True):
-            if target.data_ptr() != parts[0].data_ptr():
-                for piece, part in zip(target.split([len(p) for p in parts]), parts, strict=True):
-                    piece.copy_(part.detach())
+            if target.data_ptr() != parts[0].weight.data_ptr():
+                for piece, part in zip(target.split([len(p.weight) for p in parts]), parts, strict=True):
+                    piece.copy_(adapters.weight_of(part))
 
 
 def _sources(model: PreTrainedModel):
-    """The parameters behind each fused tensor, in the order of `Llama.__init__`."""
+    """The layers behind each fused tensor, in the order of `Llama.__init__`."""
     body = model.base_model
-    yield [body.embed_tokens.weight]
-    yield [model.get_output_embeddings().weight]
-    yield [body.norm.weight]
+    yield [body.embed_tokens]
+    yield [model.get_output_embeddings()]
+    yield [body.norm]
     for layer in body.layers:
         attention, mlp = layer.self_attn, layer.mlp
-        yield [layer.input_layernorm.weight]
-        yield [attention.q_proj.weight, attention.k_proj.weight, attention.v_proj.weight]
-        yield [attention.o_proj.weight]
-        yield [layer.post_attention_layernorm.weight]
-        yield [mlp.gate_proj.weight, mlp.up_proj.weight]
-        yield [mlp.down_proj.weight]
+        yield [layer.input_layernorm]
+        yield [attention.q_proj, attention.k_proj, attention.v_proj]
+        yield [attention.o_proj]
+        yield [layer.post_attention_layernorm]
+        yield [mlp.gate_proj, mlp.up_proj]
+        yield [mlp.down_proj]
 
 
 def forward(

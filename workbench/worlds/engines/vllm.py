@@ -133,8 +133,7 @@ class VllmEngine(Resubmitting):
     def sync(self) -> None:
         """Copy the policy's weights into vLLM's, rounding on the way, and forget what the cache knows of the old ones."""
         self._wake(("weights",))
-        state = adapters.merged(self.copy_of) if adapters.present(self.copy_of) else self.copy_of.state_dict()
-        self.llm.apply_model(lambda model: model.load_weights(iter(state.items())))
+        self.llm.apply_model(lambda model: model.load_weights(adapters.plain_weights(self.copy_of)))
         self._wake(("kv_cache",))
         self.engine.reset_prefix_cache()
 

@@ -185,9 +185,9 @@ class ServerEngine(Resubmitting):
         if self.way == "never" or self.trained is None:
             return
         began = time.perf_counter()
-        state = adapters.merged(self.trained) if adapters.present(self.trained) else self.trained.state_dict()
+        weights = adapters.plain_weights(self.trained)
         tied = set(getattr(self.trained, "all_tied_weights_keys", ()) or ())
-        version = self._sender.advance((n, t) for n, t in state.items() if n not in tied and t.is_floating_point())
+        version = self._sender.advance((n, t) for n, t in weights if n not in tied and t.is_floating_point())
         held = self._rpc("workbench_version")
         ours = all(one["origin"] == self._sender.origin for one in held)
         bases = {int(one["version"]) for one in held}
