@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 
 import duckdb
+import pyarrow as pa
 
 from workbench.store.errors import ReadOnlyError
 
@@ -22,6 +23,18 @@ _ONE = re.compile(_ACTS, re.IGNORECASE | re.ASCII)
 _GAP = r"(?:\s|--[^\n]*(?:\n|$)|/\*(?:(?!/\*|\*/).)*\*/)*"  # a comment in a comment is none of these
 _EXPLAIN = re.compile(rf"{_GAP}explain\b{_GAP}(?P<analyze>analy[zs]e\b)?", re.IGNORECASE | re.DOTALL)
 _OPTIONS = re.compile(rf"{_GAP}(?P<options>\([\w\s,]*\))", re.DOTALL)
+
+
+Params = Mapping[str, object] | Sequence[object] | None
+
+
+def answered(con: duckdb.DuckDBPyConnection, statement: duckdb.Statement, params: Params) -> pa.Table:
+    """The rows of a statement, by the way that makes no Python object of each value.
+
+    With parameters that is `execute` before DuckDB 2 (`sql` takes ten times as long), and `sql` since."""
+    if duckdb.__version__ < "2":
+        return con.execute(statement, params).to_arrow_table()
+    return con.sql(statement, params=params).to_arrow_table()
 
 
 def one_reading(con: duckdb.DuckDBPyConnection, query: str) -> duckdb.Statement:

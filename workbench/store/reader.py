@@ -13,7 +13,7 @@ import secrets
 import tempfile
 import threading
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 import duckdb
@@ -22,7 +22,7 @@ import pyarrow as pa
 from workbench.store import folder as files
 from workbench.store.compaction import quoted, tables_of
 from workbench.store.contents import Contents, batches
-from workbench.store.door import one_reading
+from workbench.store.door import Params, answered, one_reading
 from workbench.store.errors import Damaged, ReadOnlyError, StoreError
 from workbench.store.questions import Ask, Questions
 from workbench.store.schema import HIDDEN_SQL, SCHEMA_VERSION, TABLES_SQL, VIEWS_SQL, WIDE, comments, tables
@@ -30,8 +30,6 @@ from workbench.types import Pool, Step
 
 MEMORY = "512MiB"
 """Of DuckDB in a reader: cached blocks of the base, what is not compacted, and queries, which spill beyond it."""
-
-Params = Mapping[str, object] | Sequence[object] | None
 
 
 class Store:
@@ -199,7 +197,7 @@ class Store:
             statement = one_reading(cursor, query)
             cursor.execute("BEGIN TRANSACTION READ ONLY")
             try:
-                return _plain(cursor.sql(statement, params=params).to_arrow_table())
+                return _plain(answered(cursor, statement, params))
             finally:
                 cursor.execute("ROLLBACK")
         except duckdb.PermissionException as error:

@@ -50,11 +50,17 @@ class Heat:
             rows, at = np.unique(row[new], return_index=True)
             self.first[rows] = value[new][at]
         self.visits += np.bincount(row, minlength=len(self.visits))
-        for c in range(max(start, 1), n):
-            gap = np.isnan(self.values[:, c])
-            self.values[gap, c] = self.values[gap, c - 1]
+        self._fill(max(start, 1), n)
         self.n_columns, self.last_step = n, last_step
         return start
+
+    def _fill(self, start: int, stop: int) -> None:
+        """Give every gap of the columns start..stop the value to its left; a few prompts at a time stay in the cache."""
+        for at in range(0, len(self.values), 256):
+            block = self.values[at : at + 256, start - 1 : stop]
+            source = np.where(np.isnan(block), 0, np.arange(block.shape[1], dtype=np.int32))
+            np.maximum.accumulate(source, axis=1, out=source)
+            block[...] = np.take_along_axis(block, source, axis=1)
 
     @property
     def latest(self) -> np.ndarray:
