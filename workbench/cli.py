@@ -31,7 +31,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         mendable = isinstance(error, (ValueError, OSError)) or type(error).__module__.startswith("workbench.")
         if args.traceback or not mendable:
             raise
-        print(f"workbench: {error}", file=sys.stderr)
+        process = f" (process {rank})" if (rank := os.environ.get("RANK", "0")) != "0" else ""
+        print(f"workbench{process}: {' '.join([str(error), *getattr(error, '__notes__', [])])}", file=sys.stderr)
         return 2
 
 

@@ -2,35 +2,32 @@
 
 `Experiment` is frozen, prints as code, goes to and from TOML and is kept whole in the store's runs table.
 `Run` holds what changes: world, writer, states; each `step()` makes, evaluates and records one training step, and
-`ready()` before it does what was asked of the run meanwhile, from here or through the store.
+`ready()` before it does what was asked of the run meanwhile, from here or through the store. Several processes may make
+a run together (`processes`): each holds a `Run` and makes the same calls, and the first one records.
 """
 
 from __future__ import annotations
 
 import json
-import os
-import shutil
-import sys
 import time
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from workbench import checkpoints, processes
 from workbench.numerics.forks import nodes_of
 from workbench.obeying import Helm
 from workbench.pipeline import NO_WISH, Pipeline, States, advance, rehearse
 from workbench.types import Budget, Event, Rollouts, Step
 
 if TYPE_CHECKING:
-    from workbench.store import Store
-
-POSITION = "position.npz"
-"""The file of a checkpoint that says where the run stood, beside the world's own files."""
+    from workbench.store import Store, Writer
+    from workbench.store.silent import Silent
 
 SIM = "sim"
 """The model name that stands for a simulated world."""
@@ -169,6 +166,11 @@ class Experiment:
         samples = {"samples": self.eval_samples} if self.eval_samples else {}
         return LiveWorld(task, self.model, seed=self.seed, **{**samples, **self.world})  # type: ignore[arg-type]
 
+    @property
+    def device(self) -> str | None:
+        """What the experiment asks to be trained on; None where it leaves that to the world."""
+        return None if (found := self.world.get("device")) is None else str(found)
+
     def start(self, paused: bool = False) -> Any:
         """Run in the background of this process; returns the `Session` that steers it."""
         from workbench.session import Session
@@ -176,8 +178,8 @@ class Experiment:
         return Session(self).start(paused=paused)
 
     def run(self) -> Iterator[Step]:
-        """Run in the foreground, recorded, as an iterator of finished steps."""
-        with Run(self) as run:
+        """Run in the foreground, recorded, as an iterator of finished steps. Under torchrun, in all its processes."""
+        with processes.joined(self.device), Run(self) as run:
             while not run.done and run.ready():
                 yield run.step()
 
@@ -199,35 +201,6 @@ def _toml(value: object) -> str:
     return json.dumps(list(value) if isinstance(value, tuple) else value, ensure_ascii=False)
 
 
-def _write_position(folder: Path, available: np.ndarray) -> None:
-    """Which prompts are in, and torch's generator where torch is in use."""
-    torch = sys.modules.get("torch")
-    state = np.empty(0, np.uint8) if torch is None else torch.get_rng_state().numpy()
-    np.savez(folder / POSITION, available=available, torch=state)
-
-
-def _read_position(folder: Path) -> np.ndarray | None:
-    """Put torch's generator where it was; the (N,) mask of prompts that are in, None in a checkpoint without one."""
-    if not (folder / POSITION).exists():
-        return None
-    with np.load(folder / POSITION) as kept:
-        if len(kept["torch"]):
-            import torch
-
-            torch.set_rng_state(torch.from_numpy(kept["torch"].copy()))
-        return kept["available"]
-
-
-def _to_disk(folder: Path) -> None:
-    """Wait until the files of a folder are on the disk: a rename may get there before what it names."""
-    for path in [*sorted(p for p in folder.rglob("*") if p.is_file()), folder]:
-        handle = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
-
-
 class Run:
     """One experiment being run, one step at a time, everything recorded. A context manager.
 
@@ -243,12 +216,18 @@ class Run:
         tell: Callable[[str], None] = lambda text: None,
         helm: Helm | None = None,
     ) -> None:
-        from workbench.store import Store, Writer
+        from workbench.store import Store
 
+        if processes.started() > processes.ranks():
+            raise ValueError(
+                f"torchrun has started {processes.started()} processes that do not know each other; make the run inside "
+                "`with workbench.processes.joined():`"
+            )
         self.experiment = experiment
         self.pipeline: Pipeline = experiment.pipeline  # type: ignore[assignment]
         tell("preparing the model and the tasks")
         self.world = experiment.build_world() if world is None else world
+        self._lent = world is not None
         self.pipeline.check(self.world)
         self.budget = experiment.budget
         self.available = np.ones(len(self.world.pool), bool)
@@ -266,43 +245,63 @@ class Run:
             tell(f"resuming {resume}")
             with Store.open(experiment.store) as store:
                 self._continue(store, resume)
-        self.writer = Writer(
-            experiment.store,
-            experiment.to_dict() | {"name": experiment.name or Path(experiment.model).name},
-            self.world.pool,
-            self.world.evaluation,
-            run=resume,
-            start=None if resume is None else self.n_steps + 1,
-            world=self.world.describe(),
-            who=self.pipeline.who(),
-            retention=experiment.tokens,
-            needs=self.pipeline.needs,
-            pieces=getattr(self.world, "pieces", dict)() if experiment.tokens != "none" else None,
-        )
+        processes.meet()  # what is recorded now hides what another process may still read
+        self.writer = self._open(resume)
         self.run: str = self.writer.run
-        self.helm.open(experiment.store, self.run)
+        if processes.first():
+            self.helm.open(experiment.store, self.run)
         self._advance: Any = advance
         if experiment.staleness:
             from workbench.worlds.asynchronous import Overlap
 
             self._advance = Overlap(self.world, experiment.staleness, lambda: self.target)
-        self._begun = self._closed = False
+        self._begun = self._closed = self._leaving = False
+        self._ends = ExitStack()
+        self._ends.enter_context(processes.last_words(self._broken_off))
+
+    def _open(self, resume: str | None) -> Writer | Silent:
+        """Who records the run: a writer in the first process, and nobody in others."""
+        from workbench.store import Writer
+        from workbench.store.silent import Silent
+
+        opened: list[Writer] = []
+
+        def claim() -> str:
+            e = self.experiment
+            writer = Writer(
+                e.store,
+                e.to_dict() | {"name": e.name or Path(e.model).name},
+                self.world.pool,
+                self.world.evaluation,
+                run=resume,
+                start=None if resume is None else self.n_steps + 1,
+                world=self.world.describe() | ({"processes": n} if (n := processes.ranks()) > 1 else {}),
+                who=self.pipeline.who(),
+                retention=e.tokens,
+                needs=self.pipeline.needs,
+                pieces=getattr(self.world, "pieces", dict)() if e.tokens != "none" else None,
+            )
+            opened.append(writer)
+            return writer.run
+
+        run = processes.by_first(claim)
+        return opened[0] if opened else Silent(run)
 
     def _continue(self, store: Store, run: str) -> None:
         """Load the newest checkpoint of a run and fold the steps up to it; later ones will be made again."""
-        found = sorted(self.checkpoints(run).glob("step-*[0-9]"))
-        if not found:
+        found = checkpoints.newest(self.checkpoints(run))
+        if found is None:
             raise ValueError(f"run {run} has no checkpoint under {self.checkpoints(run)}; start a new run instead")
-        at = int(found[-1].name.removeprefix("step-"))
+        checkpoint, at = found
         pool = self.world.pool
         recorded, _ = store.pool(run)
         if list(recorded.ids) != list(pool.ids):
             raise ValueError(f"run {run} had other prompts than these tasks give; resume it with its tasks and seed")
-        self.world.load(found[-1])
-        if (kept := _read_position(found[-1])) is not None:
+        self.world.load(checkpoint)
+        if (kept := checkpoints.position(checkpoint)) is not None:
             if len(kept) != len(self.available):
                 raise ValueError(
-                    f"{found[-1]} was made for {len(kept)} prompts; these tasks give {len(self.available)}"
+                    f"{checkpoint} was made for {len(kept)} prompts; these tasks give {len(self.available)}"
                 )
             self.available = kept
         self.helm.rebuild(self, store, run, at)
@@ -357,7 +356,9 @@ class Run:
         """Before a step: do what was asked of the run, and wait while it is paused, calling told. False where it shall
         end: stop() says so, or somebody asked for it."""
         self.begin()
-        return self.helm.ready(self, stop, told)
+        on = self.helm.ready(self, stop, told)
+        self._leaving = not on
+        return on
 
     def step(self) -> Step:
         """Make, evaluate where due, and record one training step."""
@@ -408,7 +409,7 @@ class Run:
         states = new.init(self.world.pool) | kept
         fresh = [m for m in new.methods if m.name not in kept]
         if fresh and self.n_steps:
-            self.writer.flush()
+            processes.by_first(self.writer.flush)
             with Store.open(self.experiment.store) as store:
                 for step in store.steps(self.run, self.world.pool, needs=new.needs):
                     for m in fresh:
@@ -424,35 +425,18 @@ class Run:
         self.pipeline, self.states = new, states
 
     def checkpoint(self) -> None:
-        """Save the world under the current step, whole or not at all; the one before it is removed.
-
-        Draws are keyed by seed, step and rollout, and methods' states are folded from the record, so weights and
-        optimiser, the prompts that are in, and torch's own generator (a loss may draw from it) are all there is to keep.
-        """
+        """Save the world under the current step, whole or not at all; the one before it is removed. Where that cannot be,
+        a warning is recorded."""
         folder = self.checkpoints()
-        final, part = folder / f"step-{self.n_steps:06d}", folder / f"step-{self.n_steps:06d}.tmp"
-        if final.exists():  # made at this very step; nothing was trained since
+        if processes.by_first(checkpoints.of_step(folder, self.n_steps).exists):  # nothing was trained since
             return
-        self.writer.flush()  # a checkpoint ahead of the store would resume with a step missing
+        processes.by_first(self.writer.flush)  # a checkpoint ahead of the store would resume with a step missing
         try:
-            shutil.rmtree(part, ignore_errors=True)
-            part.mkdir(parents=True)
-            self.world.save(part)
-            _write_position(part, self.available)
-            _to_disk(part)
-            part.rename(final)
+            checkpoints.keep(folder, self.n_steps, self.world, self.available)
         except OSError as error:
-            shutil.rmtree(part, ignore_errors=True)
             self.writer.event(
                 Event("warning", "checkpoint", f"no checkpoint at step {self.n_steps}: {error}"), self.n_steps
             )
-            return
-        except BaseException:
-            shutil.rmtree(part, ignore_errors=True)
-            raise
-        for old in folder.glob("step-*"):
-            if old != final:
-                shutil.rmtree(old, ignore_errors=True)
 
     def wrap_up(self) -> None:
         """The evaluation after the last step made, where that step had none."""
@@ -460,19 +444,42 @@ class Run:
             rollouts, _ = self.evaluate()
             self.writer.evaluation(self.n_steps, rollouts)
 
-    def close(self, status: str = "finished", message: str = "") -> None:
-        """Checkpoint, write what is queued, and set the run's status; a second call does nothing."""
+    def close(self, status: str = "finished", message: str = "", *, apart: bool = False) -> None:
+        """Checkpoint, write what is queued, set the run's status, and close the world where the run has made it; a second
+        call does nothing.
+
+        Of several processes all have to close. apart, and after a failure: they may be anywhere in their work and are not
+        waited for; then there is no checkpoint."""
         if self._closed:
             return
         self._closed = True
+        self._ends.close()
+        together = processes.ranks() == 1 or not (apart or status == "failed")
         try:
-            if self.experiment.staleness:
-                self._advance.close()
-            if self.experiment.checkpoint_every and self.n_steps and status in ("finished", "stopped"):
-                self.checkpoint()
+            if together:
+                if not (self._leaving or self.done):
+                    self.helm.leave()
+                if self.experiment.staleness:
+                    self._advance.close()
+                if self.experiment.checkpoint_every and self.n_steps and status in ("finished", "stopped"):
+                    self.checkpoint()
             self.helm.end(self)
         finally:
-            self.writer.close(status, message)
+            try:
+                if together:
+                    processes.by_first(lambda: self.writer.close(status, message))
+                else:
+                    self.writer.close(status, message)
+            finally:
+                if together and not self._lent:
+                    getattr(self.world, "close", lambda: None)()
+
+    def _broken_off(self, error: BaseException) -> None:
+        """The end of a run whose thread waits in vain for another process; from another thread."""
+        self._closed = True
+        if not isinstance(error, KeyboardInterrupt):
+            self.writer.event(Event("failure", type(error).__name__, str(error)), self.n_steps)
+        self.writer.close("stopped" if isinstance(error, KeyboardInterrupt) else "failed", str(error))
 
     def __enter__(self) -> Run:
         return self
@@ -480,13 +487,19 @@ class Run:
     def __exit__(self, kind: type | None, error: BaseException | None, trace: object) -> None:
         from workbench.store import StoreError
 
-        if kind is None:
+        if error is None:
             self.close("finished" if self.done else "stopped")
             return
-        if issubclass(kind, KeyboardInterrupt | GeneratorExit):
+        if isinstance(error, GeneratorExit):
             self.close("stopped")
             return
+        processes.say_failed(error)
+        error = processes.cause(error)
+        if isinstance(error, KeyboardInterrupt):
+            self.close("stopped", apart=True)
+            return
+        what, why = type(error).__name__, " ".join([str(error), *getattr(error, "__notes__", [])])
         # what the writer says on closing must not hide the error that brought us here
         with suppress(StoreError):
-            self.writer.event(Event("failure", kind.__name__, str(error)), self.n_steps)
-            self.close("failed", f"{kind.__name__}: {error}")
+            self.writer.event(Event("failure", what, why), self.n_steps)
+            self.close("failed", f"{what}: {why}")

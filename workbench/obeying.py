@@ -7,6 +7,9 @@ A pinned, boosted or dropped prompt could have been a method put in by a swap. B
 have replaced the very selector that it steers, and amending the plan afterwards leaves the displaced prompts counted as
 chosen. So the wishes go to the loop (`pipeline.Wishes`): pinned prompts stand in the draft before anybody selects, boosts
 weigh what was allocated, dropped prompts are no candidates, and no method needs to know.
+
+Where several processes make the run, each has a helm and makes the same calls. The first one's requests and inbox are told
+to all before a step, and all take or refuse them alike; a stop counts whoever wants it.
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from workbench import processes
 from workbench.changing import (
     BUDGET,
     DIALS,
@@ -85,8 +89,7 @@ class Helm:
         """Take what was asked, and wait while the run is paused (told is called then, again and again); False where it
         shall end."""
         while True:
-            self.take(run)
-            if self.stopping or stop():
+            if self.take(run, stop()) or self.stopping:
                 return False
             if not self.paused:
                 return True
@@ -96,8 +99,9 @@ class Helm:
             told()
             time.sleep(0.05)
 
-    def take(self, run: Run) -> None:
-        """Apply or refuse, in order: what the record says of the coming step (after a resume), then what is asked."""
+    def take(self, run: Run, stop: bool = False) -> bool:
+        """Apply or refuse, in order: what the record says of the coming step (after a resume), then what is asked. Whether
+        this process or another one of the run wants it to stop."""
         while self._later and self._later[0][0] <= run.n_steps + 1:
             step, kind, payload = self._later.pop(0)
             try:
@@ -105,15 +109,26 @@ class Helm:
             except Exception as error:
                 again = f"{kind}, commanded of step {step}, could not be done again: {_told(error)}"
                 run.writer.event(Event("warning", "steering", again), run.n_steps)
-        while self._asked:
-            self._obey(run, self._asked[0])
-            self._asked.popleft()  # not before: until it is known, it waits
-        files = self._files()
-        for path in files:
-            self._obey_file(run, path)
+        own, files = list(self._asked.copy()), self._files()
+        read = ((self._read(path), path in self._stale) for path in files)
+        said = processes.heard((stop, [*((r, False) for r in own), *((r, stale) for r, stale in read if r)]))
+        for request, stale in said[0][1]:
+            if request.id in self.known:
+                continue
+            if stale and request.kind in CONTROLS:
+                self._refuse(run, request, "asked before the run was resumed; ask again")
+            else:
+                self._obey(run, request)
+        for _ in own:  # not before: until it is known, it waits
+            self._asked.popleft()
         if files:
             run.writer.flush()  # before the file goes: a request is in the inbox, or in the record, or in both
             self._clear(files)
+        return any(stops for stops, _ in said)
+
+    def leave(self) -> None:
+        """Let the other processes know, who may be asking whether there is another step, that this one makes none."""
+        processes.heard((True, []))
 
     def _files(self) -> list[Path]:
         """The files that wait and were not handled yet."""
@@ -127,38 +142,40 @@ class Helm:
             except OSError:
                 self._handled.add(path)
 
-    def _obey_file(self, run: Run, path: Path) -> None:
+    def _read(self, path: Path) -> Request | None:
+        """The request in a file, of the kind "unreadable" where it is none; None where the file is gone."""
         try:
-            request = Inbox.read(path)
+            return Inbox.read(path)
         except FileNotFoundError:
-            return
+            return None
         except (ValueError, OSError) as error:
             name, why = (x.encode("utf-8", "replace").decode() for x in (path.stem, str(error)[:300]))
-            request = Request(name.rpartition("-")[2], "unreadable", {"error": why})
-        if request.id in self.known:
-            return
-        if request.kind in CONTROLS and path in self._stale:  # by the file, for clocks of machines differ
-            self._refuse(run, request, "asked before the run was resumed; ask again")
-        else:
-            self._obey(run, request)
+            return Request(name.rpartition("-")[2], "unreadable", {"error": why})
 
     def _obey(self, run: Run, request: Request) -> None:
-        try:
-            change = self._checked(run, request)
-            try:
-                change.act()
-            except (ValueError, StoreError):  # of the store: a method asks for columns that were not kept
-                raise
-            except Exception as error:  # of a method, of a checkpoint: as little an end of the run
-                raise ValueError(f"{request.kind} cannot be done: {_told(error)}") from error
-        except (ValueError, StoreError) as error:
-            self._refuse(run, request, str(error))
-            self.refused = str(error)
+        found: list[Change] = []
+        if not (why := self._why_not(request, lambda: found.append(self._checked(run, request)))):
+            change = found[0]
+            why = self._why_not(request, change.act)
+        self.refused = why
+        if why:
+            self._refuse(run, request, why)
             return
-        self.refused = ""
         self.known[request.id] = (change.kind, change.payload)
         head = {"id": request.id, "asked": request.asked}
         run.writer.command(change.kind, head | change.payload, change.step, request.who)
+
+    def _why_not(self, request: Request, work: Callable[[], object]) -> str:
+        """Why a request cannot be checked or done; "" where it was. Raises ProcessError where processes do not agree."""
+        why = ""
+        try:
+            work()
+        except (ValueError, StoreError) as error:  # of the store: a method asks for columns that were not kept
+            why = str(error)
+        except Exception as error:  # of a method, of a checkpoint: as little an end of the run
+            why = f"{request.kind} cannot be done: {_told(error)}"
+        processes.same(bool(why), f"answers to {request.kind}" + (f" ({why})" if why else ""))
+        return processes.agreed(why)
 
     def _refuse(self, run: Run, request: Request, reason: str) -> None:
         """Record why a request is not done."""

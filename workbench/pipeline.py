@@ -400,9 +400,10 @@ def _gather(
         draft = draft.with_(plan=Plan.concat(plans), rollouts=rollouts)
         wanted = max((_bound(m, "more", states)(draft) for m in pipeline.actors("more")), default=0)
         budget = draft.budget
-        if (budget.tokens and int(rollouts.length.sum()) >= budget.tokens) or (
-            budget.seconds and clock.total >= budget.seconds
-        ):
+        late = bool(budget.seconds) and clock.total >= budget.seconds
+        if budget.seconds and (agreed := getattr(world, "agreed", None)):  # every process of a run has its own clock
+            late = agreed(late)
+        if (budget.tokens and int(rollouts.length.sum()) >= budget.tokens) or late:
             if wanted:
                 message = f"{wanted} more prompts were wanted, but the step's budget is spent"
                 events.append(Event("note", "budget", message))

@@ -12,6 +12,7 @@ import traceback
 from collections.abc import Callable
 from typing import Any
 
+from workbench import processes
 from workbench.experiment import Experiment, Run
 from workbench.obeying import Helm
 from workbench.pipeline import Pipeline
@@ -25,7 +26,8 @@ ENDED = ("finished", "stopped", "failed")
 class Session(Commands):
     """A run in a background thread. status: new, preparing, running, paused, finished, stopped, failed.
 
-    Every command of `Commands` is checked now, acts at the next step, is recorded by it, and returns the session.
+    Every command of `Commands` is checked now, acts at the next step, is recorded by it, and returns the session. Where
+    several processes make the run, each has a session: commands count that are given to the first one's, a stop of any.
     Closing the notebook's page harms nothing; `stop()` ends after the step in hand, with everything recorded."""
 
     def __init__(self, experiment: Experiment, *, world: Any = None, resume: str | None = None, who: str = "") -> None:
@@ -147,27 +149,26 @@ class Session(Commands):
     def _work(self) -> None:
         status = "failed"
         try:
-            self._say("preparing")
-            self._run = Run(self.experiment, world=self._world, resume=self._resume, tell=self._tell, helm=self._helm)
-            self.run, self.n_steps = self._run.run, self._run.n_steps
-            while not self._run.done and self._run.ready(self._stop.is_set, self._paused):
+            with processes.joined(self.experiment.device):
+                status = self._make()
+        except BaseException:
+            self.error = traceback.format_exc()
+        self._say(status)
+
+    def _make(self) -> str:
+        """Make the run; the status it ends with."""
+        self._say("preparing")
+        with Run(self.experiment, world=self._world, resume=self._resume, tell=self._tell, helm=self._helm) as run:
+            self._run, self.run, self.n_steps = run, run.run, run.n_steps
+            while not run.done and run.ready(self._stop.is_set, self._paused):
                 self._next = None
                 if self.status != "running":
                     self._say("running")
-                self.last = self._run.step()
-                self.n_steps = self._run.n_steps
+                self.last = run.step()
+                self.n_steps = run.n_steps
                 self._say("running")
-            self._run.wrap_up()
-            status = "finished" if self._run.done else "stopped"
-        except BaseException:
-            self.error = traceback.format_exc()
-        finally:
-            try:
-                if self._run:
-                    self._run.close(status)
-            except BaseException:
-                status, self.error = "failed", self.error or traceback.format_exc()
-            self._say(status)
+            run.wrap_up()
+        return "finished" if run.done else "stopped"
 
     def _tell(self, text: str) -> None:
         self.message = text

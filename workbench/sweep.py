@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from workbench import processes
 from workbench.experiment import Experiment, Run
 from workbench.pipeline import Pipeline
 
@@ -60,17 +61,19 @@ class Sweep:
 
     def run(self, tell: Callable[[str], None] = lambda text: None, *, store: str | None = None) -> list[str]:
         """Make what is not there yet; returns the run ids in order. A run that was cut goes on from its checkpoint."""
+        with processes.joined(self.experiment.device):
+            return list(self._made(tell if processes.first() else lambda text: None, store))
+
+    def _made(self, tell: Callable[[str], None], store: str | None) -> Iterator[str]:
         todo = [e if store is None else e.with_(store=store) for e in self.experiments()]
-        made = []
         for i, experiment in enumerate(todo, 1):
             what = f"[{i}/{len(todo)}] {Pipeline.parse(experiment.pipeline).text}, seed {experiment.seed}"
             found, status, steps = _recorded(experiment)
             if found and status == "finished" and steps >= experiment.steps:
                 tell(f"{what}: there already, {found}")
-                made.append(found)
+                yield found
                 continue
-            made.append(_make(experiment, found, lambda text, what=what: tell(f"{what}: {text}")))
-        return made
+            yield _make(experiment, found, lambda text, what=what: tell(f"{what}: {text}"))
 
 
 def _make(experiment: Experiment, found: str | None, tell: Callable[[str], None]) -> str:

@@ -13,6 +13,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
+from workbench import processes
 from workbench.analysis.summary import Tally, mean, summary, zero_share
 from workbench.experiment import Experiment, Run
 from workbench.types import Step
@@ -77,7 +78,8 @@ def dashboard(store_url: str, run: str, port: int | None, browser: bool) -> Iter
     # its own group: Ctrl-C in this terminal is for the run, the dashboard ends with the demo
     process = subprocess.Popen(command, start_new_session=True, stdout=subprocess.DEVNULL)
     try:
-        yield process
+        with processes.last_words(lambda error: process.terminate()):
+            yield process
     finally:
         process.terminate()
         with suppress(subprocess.TimeoutExpired):
@@ -106,30 +108,42 @@ def interruptible() -> Iterator[list[int]]:
 
 
 def watch(experiment: Experiment, *, resume: str | None, seconds: float | None, port: int | None, browser: bool) -> int:
-    """Run an experiment in this terminal; returns the exit status."""
+    """Run an experiment in this terminal; returns the exit status. Under torchrun every process does, and the first prints."""
     began = time.perf_counter()
 
     def tell(text: str) -> None:
         console.print(f"[dim]{text} ...[/]")
 
-    with interruptible() as pressed, Run(experiment, resume=resume, tell=tell) as run:
-        console.print(str(run.pipeline))
-        console.print(f"run [bold]{run.run}[/] in store [bold]{experiment.store}[/]; {facts(run.world.describe())}")
-        with dashboard(experiment.store, run.run, port, browser) as server:
-            deadline = began + seconds if seconds else float("inf")
-            tally = train(run, lambda: bool(pressed) or time.perf_counter() >= deadline)
-            if not run.done:
-                tell("scoring the evaluation set once more")
-                with suppress(KeyboardInterrupt):  # a second Ctrl-C skips it
-                    run.wrap_up()
-            run.close("finished" if run.done else "stopped")
-            lines = summary(run.run, experiment, tally, run.evaluations, time.perf_counter() - began)
-            console.print("\n" + "\n".join(lines), markup=False)
-            if server is not None and console.is_terminal and not pressed:
-                console.print("\nThe dashboard stays up; Ctrl-C ends it.")
-                while server.poll() is None and not pressed:
-                    time.sleep(0.2)
+    with processes.joined(experiment.device), interruptible() as pressed:
+        console.quiet = not processes.first()
+        with Run(experiment, resume=resume, tell=tell) as run:
+            console.print(str(run.pipeline))
+            console.print(f"run [bold]{run.run}[/] in store [bold]{experiment.store}[/]; {facts(run.world.describe())}")
+            with dashboard(experiment.store, run.run, None if console.quiet else port, browser) as server:
+                deadline = began + seconds if seconds else float("inf")
+                tally = train(run, lambda: bool(pressed) or time.perf_counter() >= deadline)
+                if not run.done:
+                    tell("scoring the evaluation set once more")
+                    _once_more(run)
+                run.close("finished" if run.done else "stopped")
+                lines = summary(run.run, experiment, tally, run.evaluations, time.perf_counter() - began)
+                console.print("\n" + "\n".join(lines), markup=False)
+                _stay(lambda: server is not None and console.is_terminal and server.poll() is None and not pressed)
     return 0
+
+
+def _once_more(run: Run) -> None:
+    """The evaluation after the last step; a second Ctrl-C skips it, where no other process takes part in it."""
+    with suppress(*([KeyboardInterrupt] if processes.ranks() == 1 else [])):
+        run.wrap_up()
+
+
+def _stay(wanted: Callable[[], bool]) -> None:
+    """Wait for as long as the dashboard is looked at."""
+    if processes.agreed(wanted()):
+        console.print("\nThe dashboard stays up; Ctrl-C ends it.")
+    while processes.agreed(wanted()):
+        time.sleep(0.2)
 
 
 def train(run: Run, stop: Callable[[], bool]) -> Tally:

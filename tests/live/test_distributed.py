@@ -10,6 +10,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
+from workbench import processes
 from workbench.worlds import distributed
 
 from .conftest import toy_model
@@ -19,16 +20,16 @@ SCRIPT = Path(__file__).with_name("run_rank.py")
 
 
 def test_a_single_process_has_all_the_work() -> None:
-    assert distributed.ranks() == 1
+    assert processes.ranks() == 1
     assert distributed.mine([1, 2, 3]) == [1, 2, 3]
 
 
 def test_a_process_with_fewer_micro_batches_gets_one_that_does_not_count(monkeypatch) -> None:
     assert distributed.dealt([1, 2, 3]) == [(1, False), (2, False), (3, False)]
-    monkeypatch.setattr(distributed, "ranks", lambda: 2)
+    monkeypatch.setattr(processes, "ranks", lambda: 2)
     for rank, even, plain in ((0, [(1, False), (3, False)], [(1, False), (3, False)]),
                               (1, [(2, False), (1, True)], [(2, False)])):  # fmt: skip
-        monkeypatch.setattr(dist, "get_rank", lambda rank=rank: rank)
+        monkeypatch.setattr(processes, "rank", lambda rank=rank: rank)
         assert distributed.dealt([1, 2, 3], even=True) == even
         assert distributed.dealt([1, 2, 3]) == plain
         assert distributed.dealt([], even=True) == []
@@ -127,15 +128,6 @@ def test_what_cannot_be_divided_is_named() -> None:
         Policy(toy_model(), shard=True, row_norms=True)
     with pytest.raises(ValueError, match="sharding needs Policy"):
         StreamPolicy(toy_model(), shard=True)
-
-
-def test_processes_do_not_overlap_their_steps(monkeypatch) -> None:
-    from workbench.worlds.asynchronous import Overlap
-    from workbench.worlds.sim import SimWorld
-
-    monkeypatch.setattr(distributed, "ranks", lambda: 2)
-    with pytest.raises(ValueError, match="processes meet in the order of their calls"):
-        Overlap(SimWorld(n_prompts=20), 1, lambda: 3)
 
 
 two = pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two CUDA devices")

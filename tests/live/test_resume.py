@@ -14,7 +14,8 @@ import pytest
 import torch
 
 from workbench import Budget, Experiment, Store
-from workbench.experiment import POSITION, Run
+from workbench.checkpoints import POSITION
+from workbench.experiment import Run
 
 SCRIPT = Path(__file__).with_name("run_tiny.py")
 

@@ -13,6 +13,11 @@ needs of the trainer (`proximal`, `current`) is computed when the step's turn to
 What waits was planned by the pipeline, budget and prompts of its time. Where one of them is changed, the waiting steps are
 given up and made anew, so that a change acts at the very step that it is recorded for; likewise a resumed run begins with
 nothing waiting. Both cost generation, not soundness.
+
+Of several processes each does all this, and they tell each other through two groups: one for what is generated ahead, whose
+thread changes to the common one when its turn to train comes. At most one thread of a process generates and one trains, and
+both sides of every process meet before the next pair begins, so the calls in a group come in the same order everywhere. What
+goes through the first group are rows on the processor (gloo): no kernel of one group waits on a GPU for a kernel of the other.
 """
 
 from __future__ import annotations
@@ -26,10 +31,11 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 
+from workbench import processes
 from workbench.pipeline import NO_WISH, Pipeline, States, Wishes, advance
 from workbench.types import Budget, Plan, Rollouts, Step
-from workbench.worlds import distributed
 
 
 class _Abandoned(BaseException):
@@ -85,9 +91,10 @@ class _Half:
 
 
 class _Ahead:
-    """One step in a thread of its own, which stands still between generation and training."""
+    """One step in a thread of its own, which stands still between generation and training. aside: what its process tells
+    others through until it trains."""
 
-    def __init__(self, settings: Settings, states: States, world: Any, step: int, seed: int) -> None:
+    def __init__(self, settings: Settings, states: States, world: Any, step: int, seed: int, aside: Any = None) -> None:
         self.step, self.folded_through, self.version = step, step - 1, world.version
         self._world = world
         self._parked, self._turn = threading.Event(), threading.Event()
@@ -96,9 +103,13 @@ class _Ahead:
         self._abandoned, self._waited = False, 0.0
         half = _Half(world, self)
         pipeline, budget, available, wishes, _ = settings
+        card = torch.cuda.current_device() if torch.cuda.is_initialized() else None
 
         def work() -> None:
             try:
+                if card is not None:  # a new thread begins at the first one
+                    torch.cuda.set_device(card)
+                processes.speak_in(aside)
                 _, self._done = advance(
                     pipeline, states, half, budget, step=step, seed=seed, available=available, wishes=wishes  # type: ignore[arg-type]
                 )  # fmt: skip
@@ -118,6 +129,7 @@ class _Ahead:
         self._waited = time.perf_counter() - began
         if self._abandoned:
             raise _Abandoned
+        processes.speak_in(None)
 
     def generated(self) -> None:
         """Wait until all is generated; raises what broke it."""
@@ -199,11 +211,8 @@ class Overlap:
     def __init__(self, world: Any, staleness: int, last: Callable[[], int]) -> None:
         if staleness < 0:
             raise ValueError(f"staleness={staleness}; a policy cannot be trained on rollouts of its future")
-        if staleness and distributed.ranks() > 1:
-            raise ValueError(
-                "processes meet in the order of their calls, which two threads of each would mix up; staleness=0"
-            )
         self.staleness, self._last = staleness, last
+        self._aside = processes.group_aside() if staleness else None
         self._held = _Held(world)
         self._waiting: deque[_Ahead] = deque()
         self._training: _Ahead | None = None
@@ -241,7 +250,7 @@ class Overlap:
         due = len(waiting) >= max(self.staleness, 1) or (waiting and after > self._last())
         self._training = waiting.popleft() if due and self.staleness else None
         if after <= self._last() or after == step:
-            fresh = _Ahead(settings, states, world, after, seed)
+            fresh = _Ahead(settings, states, world, after, seed, self._aside)
             fresh.folded_through = step - 1
             waiting.append(fresh)
         before = world.version

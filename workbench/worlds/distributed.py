@@ -1,81 +1,64 @@
-"""A step shared by processes: each generates and verifies some of the rows, and computes some of the micro-batches.
+"""A step shared by `processes`: each generates and verifies some of the rows, and computes some of the micro-batches.
 
-Every process holds all weights (or its part of them, see `sharding`) and, once they are told each other, all rows. A token's share in the loss is that of the whole step (see `microbatch`),
-so the sum over processes is the gradient that one process would have had, however rows were dealt out.
+Every process holds all weights (or its part of them, see `sharding`) and, once they are told each other, all rows. A token's
+share in the loss is that of the whole step (see `microbatch`), so the sum over processes is the gradient that one process
+would have had, however rows were dealt out.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TypeVar
+from zlib import crc32
 
 import numpy as np
 import torch
 import torch.distributed as dist
 
+from workbench import processes
+from workbench.types import Plan
 from workbench.worlds.microbatch import Tally
 
 T = TypeVar("T")
 
 
-def ranks() -> int:
-    """Processes of the group; 1 where torch.distributed was not set up."""
-    return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
-
-
-def first() -> bool:
-    """Whether this process is the one that speaks for all."""
-    return ranks() == 1 or dist.get_rank() == 0
-
-
-def meet() -> None:
-    """Wait until all processes are here."""
-    if ranks() > 1:
-        dist.barrier()
-
-
-def heard(value: T) -> list[T]:
-    """What every process has to say, in order; it is pickled on the way, so it comes from this program alone."""
-    if ranks() == 1:
-        return [value]
-    said: list[T] = [value] * ranks()
-    dist.all_gather_object(said, value)
-    return said
-
-
-def agreed(value: T) -> T:
-    """The first process's value: what all have computed alike, but for rounding."""
-    if ranks() == 1:
-        return value
-    box = [value]
-    dist.broadcast_object_list(box, src=0)
-    return box[0]
+def check(plan: Plan) -> None:
+    """Raise ProcessError where another process has planned something else: they would wait for each other, or take each
+    other's rows for their own."""
+    if processes.ranks() > 1:
+        columns = (plan.prompt, plan.n, plan.max_tokens, plan.start, plan.purpose, plan.context, plan.ordinal)
+        mark = crc32(repr([column.tolist() for column in columns]).encode("utf-8", "replace"))
+        processes.same(mark, f"plans for step {plan.step}")
 
 
 def mine(batches: Sequence[T]) -> Sequence[T]:
     """The micro-batches that this process computes: every n-th, so that widths are spread evenly."""
-    return batches[dist.get_rank() :: ranks()] if ranks() > 1 else batches
+    return batches[processes.rank() :: processes.ranks()]
 
 
 def dealt(batches: Sequence[T], even: bool = False) -> list[tuple[T, bool]]:
     """`mine`, each with False; with even, a process that has one less than others gets another's once more, with True."""
     own = [(batch, False) for batch in mine(batches)]
-    short = -(-len(batches) // ranks()) > len(own)
+    short = -(-len(batches) // processes.ranks()) > len(own)
     return [*own, (batches[0], True)] if even and short else own
 
 
 @torch.no_grad()
 def add_up(
-    parameters: Sequence[torch.nn.Parameter], tally: Tally, columns: Sequence[np.ndarray], device: torch.device
+    parameters: Sequence[torch.nn.Parameter],
+    tally: Tally,
+    said: Sequence[Tally],
+    columns: Sequence[np.ndarray],
+    device: torch.device,
 ) -> None:
-    """Sum gradients, tallies and (R,) columns over the processes, in place; nothing to do in a single one.
+    """Sum gradients, the tally that every process has said, and (R,) columns over the processes, in place; nothing to do in
+    a single one.
 
     Columns are zero (or NaN, the same everywhere) where another process had the row. lr_scale and the statistics' names
     come from the first process that computed anything. A loss that is not finite in one is not finite in all.
     """
-    if ranks() == 1:
+    if len(said) == 1:
         return
-    said = heard(tally)
     worked = next((one for one in said if one.tokens), said[0])
     tally.lr_scale = worked.lr_scale
     tally.stats = {

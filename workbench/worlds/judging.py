@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from workbench import processes
 from workbench.types import Pool, Ragged, Rollouts
 from workbench.worlds import distributed
 from workbench.worlds.growing import UNJUDGED
@@ -30,7 +31,7 @@ class Judging:
     def __init__(self, task: Any, pool: Pool) -> None:
         self.task, self.pool = task, pool
         apart = hasattr(task, "score_each") and hasattr(getattr(task, "verifier", None), "submit")
-        self.early = apart and distributed.ranks() == 1
+        self.early = apart and processes.ranks() == 1
         self._parts: SimpleQueue[Rollouts | None] = SimpleQueue()
         self._put: set[str] = set()
         self._thread: ThreadPoolExecutor | None = None
@@ -47,9 +48,8 @@ class Judging:
     def finish(self, rows: Rollouts) -> Rollouts:
         """All rows with their verdicts; what was put is not judged again, what was cut off is not judged at all."""
         cut = np.isin(rows.finish, UNJUDGED)
-        if distributed.ranks() > 1:
-            own = rows.take(distributed.mine(np.flatnonzero(~cut)))
-            return filled(rows, [p for p in distributed.heard(self.task.score(own, self.pool)) if len(p)])
+        if processes.ranks() > 1:
+            return judged_together(self.task, rows, self.pool, np.flatnonzero(~cut))
         if self._scored is None and not cut.any():
             return self.task.score(rows, self.pool)
         rest = np.flatnonzero(~cut & ~np.isin(rows.id, list(self._put)))
@@ -70,6 +70,12 @@ class Judging:
         self._parts.put(None)
         if self._thread is not None:
             self._thread.shutdown(wait=False)
+
+
+def judged_together(task: Any, rows: Rollouts, pool: Pool, which: np.ndarray) -> Rollouts:
+    """All rows, with the verdicts on those at which (K,), of which each process judges some."""
+    own = rows.take(distributed.mine(which))
+    return filled(rows, [p for p in processes.shared(lambda: task.score(own, pool)) if len(p)])
 
 
 def filled(rows: Rollouts, parts: list[Rollouts]) -> Rollouts:

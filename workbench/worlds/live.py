@@ -12,12 +12,12 @@ from copy import copy
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import numpy as np
 import torch
 
-from workbench import models
+from workbench import models, processes
 from workbench.numerics.pieces import pieces_of
 from workbench.pipeline import fates
 from workbench.stages import Branch, LossFn, Prune
@@ -29,7 +29,7 @@ from workbench.worlds.engines.choice import copied, pick
 from workbench.worlds.engines.llama import supported
 from workbench.worlds.engines.transformers import TransformersEngine
 from workbench.worlds.growing import Decision, decision_columns
-from workbench.worlds.judging import Judging
+from workbench.worlds.judging import Judging, judged_together
 from workbench.worlds.making import Making
 from workbench.worlds.packing import StreamPolicy
 from workbench.worlds.policy import Lines, Policy
@@ -38,6 +38,8 @@ from workbench.worlds.starts import Begin, Starts
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+T = TypeVar("T")
 
 
 class Task(Protocol):
@@ -76,8 +78,8 @@ class LiveWorld:
     {"name": ..., **settings} gives it settings (see `engines.choice`). update: more settings of `Policy`
     (recompute, reference, row_norms, clip, betas, shard), and lora: the rank of adapters trained instead of all weights.
 
-    Where torch.distributed is set up, one process a GPU, each generates and verifies some of the rows of `sample` (trees:
-    all of them, and takes the first one's) and computes some of the micro-batches of `update`; all hold the same rows and weights, and make the same calls.
+    Of several `processes`, each generates and verifies some of the rows of `sample` (trees: the first one all of them) and
+    computes some of the micro-batches of `update`; all hold the same rows and weights, and make the same calls.
     """
 
     offers = frozenset(
@@ -141,6 +143,11 @@ class LiveWorld:
         self._decisions: list[Decision] = []
         self._spent: Counter[str] = Counter()
 
+    @staticmethod
+    def agreed(value: T) -> T:
+        """What all processes take where each has its own value, as of a clock: the first one's."""
+        return processes.agreed(value)
+
     @property
     def version(self) -> int:
         """Optimiser updates so far."""
@@ -171,6 +178,7 @@ class LiveWorld:
         token; version is that of the last one. With branch or prune, rollouts pause at their checkpoints; forked and cut
         ones come back as rows, see `growing.rollouts_of`.
         """
+        distributed.check(plan)
         books, cpu = self._starts, time.process_time()
         books.open(plan.step)
         begins = [books.begin(plan, a, self.pool, partial(self.prefix, self.pool)) for a in range(len(plan))]
@@ -181,8 +189,8 @@ class LiveWorld:
             if branch is None and prune is None:
                 rows, made = self._making().whole(*what, judging)
             else:
-                grown = self._making(pauses=True).grown(*what, branch, prune, judging)
-                rows, made, decisions = distributed.agreed(grown)
+                grow = partial(self._making(pauses=True).grown, *what, branch, prune, judging)
+                rows, made, decisions = processes.by_first(grow)
                 self._decisions += decisions
             self._spent.update(
                 sample_seconds=made.seconds,
@@ -219,6 +227,8 @@ class LiveWorld:
         names = [i.replace(f"eval-{step}:", "eval:", 1) for i in rows.id]
         begins = [Begin(self.prefix(self.evaluation, int(p))) for p in plan.prompt]
         made, _ = replace(self._making(), mixed=False).whole(begins, rows, np.full(n, self.max_tokens), names)
+        if processes.ranks() > 1:
+            return judged_together(self.task, made, self.evaluation, np.arange(len(made)))
         return self.task.score(made, self.evaluation)
 
     def prefix(self, pool: Pool, row: int, start: Text | None = None) -> list[int]:
@@ -277,12 +287,9 @@ class LiveWorld:
         `workbench.models.load` reads it as any transformers folder.
         """
         folder = Path(folder)
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        draft = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
-        try:
-            self.policy.save(draft)
-            if not distributed.first():
-                return
+        draft = processes.by_first(partial(_draft_of, folder))
+
+        def publish() -> None:
             self.tokenizer.save_pretrained(draft)
             self._starts.save(draft)
             if folder.exists():
@@ -292,9 +299,13 @@ class LiveWorld:
                 shutil.rmtree(old)
             else:
                 draft.rename(folder)
+
+        try:
+            self.policy.save(draft)
+            processes.by_first(publish)
         finally:
-            shutil.rmtree(draft, ignore_errors=True)
-            distributed.meet()
+            if processes.first():
+                shutil.rmtree(draft, ignore_errors=True)
 
     def load(self, folder: Path) -> None:
         """Go on from what `save` wrote."""
@@ -333,3 +344,9 @@ class LiveWorld:
             "memory_needed": self.memory_needed(),
             "torch": torch.__version__,
         }
+
+
+def _draft_of(folder: Path) -> Path:
+    """An empty folder beside the one that is to appear."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    return Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from workbench import processes
 from workbench.stages import Branch, Prune
 from workbench.types import Ragged, Rollouts
 from workbench.worlds import distributed
@@ -52,10 +53,13 @@ class Making:
         going = np.array([not b.ended for b in begins], bool) & (room > 0)
         asks = distributed.mine(np.flatnonzero(going))
         on = np.flatnonzero(np.isin(rows.ask, asks))
-        made, watch = NO_SEGMENTS, {}
+        watch = {}
         if judging is not None and judging.early and getattr(self.engine, "tells", False):
             watch = {"ended": self._groups(rows, before, on, judging)}
-        if len(on):
+
+        def generate() -> tuple[np.ndarray, Segments]:
+            if not len(on):
+                return on, NO_SEGMENTS
             made = self.engine.generate(
                 [begins[a].prefix + begins[a].trail.tokens.tolist() for a in asks],
                 np.bincount(rows.ask, minlength=len(begins))[asks],
@@ -66,8 +70,10 @@ class Making:
                 stop=self.stops,
                 **watch,
             )
-        if distributed.ranks() > 1:
-            on, made = np.concatenate(distributed.heard(on)), put_together(distributed.heard(made))
+            return on, made
+
+        parts = processes.shared(generate)
+        on, made = np.concatenate([p[0] for p in parts]), put_together([p[1] for p in parts])
         place = np.full(len(rows), len(on))  # what has ended already goes on with nothing
         place[on] = np.arange(len(on))
         now = [Ragged.concat([c, Ragged.of([[]], c.values.dtype)]).take(place) for c in made[:3]]

@@ -17,6 +17,7 @@ import torch
 from safetensors.torch import load_file
 from transformers import PreTrainedModel
 
+from workbench import processes
 from workbench.models import quiet
 from workbench.types import Advantage, Batch, Loss, Ragged
 from workbench.worlds import adapters, distributed, sharding
@@ -184,33 +185,25 @@ class Policy:
         norms = per_row.copy()
         tally = Tally()
         self.optimizer.zero_grad(set_to_none=True)
-        means: list[tuple[np.ndarray, torch.Tensor]] = []
-        for sequences, idle in distributed.dealt(self.cut(lines, active), even=self._pass is not None):
-            batch = self.batch(lines, sequences, advantage)
-            rows = np.concatenate(sequences)
-            weight = torch.as_tensor(advantage.weight[rows], dtype=torch.float32, device=batch.logp.device)[:, None]
-            losses = [loss(batch), *(penalty(batch) for penalty in penalties)]
-            objective = batch.logp.new_zeros(len(rows))  # (B,) what each row adds to the loss of the step
-            terms = []
-            for part in losses:
-                term = part.term * batch.mask if part.weight is None else part.term * part.weight * batch.mask
-                term = term * weight
-                scale = torch.as_tensor(share[part.reduction][rows], dtype=torch.float32, device=term.device)
-                objective = objective + term.sum(1) * scale
-                terms.append(term.detach().sum(1) / batch.mask.sum(1))
-            if idle:  # gathering weights takes all processes: this one passes over a batch that another one counts
-                (objective.sum() * 0.0).backward()
-                continue
-            if self.row_norms:
-                norms[rows] = [self._norm_of(part) for part in objective]
-            objective.sum().backward()
-            tally.add(batch, losses, objective)
-            means += [(rows, term) for term in terms]
-        tally.settle()
-        for rows, mean in means:
+
+        def passes() -> Tally:
+            for sequences, idle in distributed.dealt(self.cut(lines, active), even=self._pass is not None):
+                batch = self.batch(lines, sequences, advantage)
+                rows = np.concatenate(sequences)
+                means = self._backward(
+                    batch, rows, [loss, *penalties], advantage, share, None if idle else tally, norms
+                )
+                later.extend((rows, mean) for mean in means)
+            tally.settle()
+            return tally
+
+        later: list[tuple[np.ndarray, torch.Tensor]] = []
+        # where weights are divided, the others are in the middle of a pass: an error ends its process then
+        said = processes.shared(passes) if self._pass is None else processes.heard(passes())
+        for rows, mean in later:
             per_row[rows] += mean.double().cpu().numpy()
         summed = self.parameters if self._pass is None else []  # a sharded backward pass has added up its gradients
-        distributed.add_up(summed, tally, [per_row, norms], self.model.device)
+        distributed.add_up(summed, tally, said, [per_row, norms], self.model.device)
         norm, skipped = self._step(tally) if len(active) else (0.0, "")
         done = {
             **tally.scalars(),
@@ -225,6 +218,37 @@ class Policy:
         if self.row_norms:
             done["grad_norm_per_rollout"] = norms
         return {**done, "skipped": skipped} if skipped else done
+
+    def _backward(
+        self,
+        batch: Batch,
+        rows: np.ndarray,
+        losses: Sequence[LossFn],
+        advantage: Advantage,
+        share: Mapping[str, np.ndarray],
+        tally: Tally | None,
+        norms: np.ndarray,
+    ) -> list[torch.Tensor]:
+        """Add the gradient of a micro-batch; (B,) mean of each term over the tokens of its rows. share: what a token of each
+        row weighs, by reduction. tally None: the pass is made for the other processes, which count it, and adds nothing."""
+        weight = torch.as_tensor(advantage.weight[rows], dtype=torch.float32, device=batch.logp.device)[:, None]
+        parts = [loss(batch) for loss in losses]
+        objective = batch.logp.new_zeros(len(rows))  # (B,) what each row adds to the loss of the step
+        terms = []
+        for part in parts:
+            term = part.term * batch.mask if part.weight is None else part.term * part.weight * batch.mask
+            term = term * weight
+            scale = torch.as_tensor(share[part.reduction][rows], dtype=torch.float32, device=term.device)
+            objective = objective + term.sum(1) * scale
+            terms.append(term.detach().sum(1) / batch.mask.sum(1))
+        if tally is None:
+            (objective.sum() * 0.0).backward()
+            return []
+        if self.row_norms:
+            norms[rows] = [self._norm_of(one) for one in objective]
+        objective.sum().backward()
+        tally.add(batch, parts, objective)
+        return terms
 
     def _norm_of(self, objective: torch.Tensor) -> float:
         """Norm of the gradient of one row's part of the loss, before clipping."""
@@ -248,22 +272,24 @@ class Policy:
     def save(self, folder: Path) -> None:
         """Write weights (transformers format), optimiser and version into an existing folder.
 
-        With LoRA the weights are merged, so that any reader can use the folder; the adapters stand beside them. Sharded
-        weights are gathered, and the first process writes."""
+        With LoRA the weights are merged, so that any reader can use the folder; the adapters stand beside them. Of several
+        processes the first one writes, and weights that are divided are gathered."""
         state, optimizer = None, self.optimizer.state_dict()
         if adapters.present(self.model):
             state = adapters.merged(self.model)
-            adapters.save(self.model, folder)
         if self._pass is not None:
             tied = set(self.model.all_tied_weights_keys)
             state = sharding.gathered({n: p for n, p in self.model.state_dict().items() if n not in tied})
             optimizer = sharding.gathered(optimizer)
-        if self._pass is None or distributed.first():
+
+        def write() -> None:
+            if adapters.present(self.model):
+                adapters.save(self.model, folder)
             with quiet():
                 self.model.save_pretrained(folder, state_dict=state)
             torch.save({"optimizer": optimizer, "version": self.version}, folder / OPTIMIZER)
-        if self._pass is not None:
-            distributed.meet()
+
+        processes.by_first(write)
 
     def load(self, folder: Path) -> None:
         """Take weights, optimiser and version from a folder that `save` wrote for the same architecture.
