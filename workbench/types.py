@@ -289,7 +289,9 @@ class Rollouts:
     0, 1 or NaN and is the evidence of difficulty. rewards maps part names to (R,) float64, NaN = null.
     length (R,) int64 generated tokens. finish (R,) str: stop, length, aborted. failure (R,) str: "" or what
     failed (verifier, timeout, ...). tokens int32, logp and entropy float32 (nats, of the distribution that was
-    sampled), role int8 are ragged or None where not kept. proximal and current are further logprob tracks.
+    sampled), role int8 (`numerics.roles`) are ragged or None where not kept. proximal and current are further logprob
+    tracks. Where the tokens of a hint stand in front, role tells them apart, length does not count them, and their logp
+    and entropy are those of the policy that trains.
     extra: what else methods need, by name: (R, ...) arrays, or ragged per-token columns.
     """
 

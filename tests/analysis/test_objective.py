@@ -13,6 +13,7 @@ from workbench.methods.async_staleness import AsyncStaleness
 from workbench.methods.cispo import Cispo
 from workbench.methods.grpo import Grpo
 from workbench.methods.mopps import Mopps
+from workbench.methods.nudgerl import Nudgerl
 from workbench.numerics.surrogate import policy_loss
 from workbench.types import Batch
 
@@ -20,7 +21,12 @@ rng = np.random.default_rng(0)
 LOGP, OLD, SEEN = (-2 * rng.random((4, 6)) for _ in range(3))
 A, MASK = np.repeat(rng.standard_normal((4, 1)), 6, 1), (rng.random((4, 6)) < 0.8).astype(float)
 TOP = torch.tensor(-3 * rng.random((4, 6, 3)))
-EXTRA = {"teacher_logp": torch.tensor(OLD - 0.1), "student_topk_logp": TOP, "teacher_topk_logp": TOP - 0.1}
+EXTRA = {
+    "teacher_logp": torch.tensor(OLD - 0.1),
+    "student_topk_logp": TOP,
+    "teacher_topk_logp": TOP - 0.1,
+    "plain_logp": torch.tensor(LOGP - 0.1),
+}
 
 
 def batch() -> Batch:
@@ -41,6 +47,11 @@ def test_a_clipped_weight_leaves_a_push() -> None:
     made = objective.tokens(Cispo(eps_high=1.1, truncation=None), (), batch())
     assert made.clipped.any()
     assert torch.allclose(made.coefficient[made.clipped], 1.1 * batch().advantage[made.clipped])
+
+
+def test_a_distillation_pushes_behind_the_plain_prompt() -> None:
+    made = objective.tokens(Nudgerl(distill=0.5), Nudgerl().init(pool_of(4)), batch(), "penalty")
+    assert np.allclose(made.coefficient, 0.5 * A * MASK)
 
 
 def test_weights_that_filter_are_shown() -> None:

@@ -25,7 +25,7 @@ rewards = st.lists(st.sampled_from([0.0, 0.25, 1.0]), min_size=1, max_size=12)
 
 def world(**options: float) -> ScriptedWorld:
     """Prompt i of 24 succeeds at rate i / 23 and has a reference of ten words, but every fourth has none."""
-    made = ScriptedWorld(24, frozenset({"plain_logp"}), **options)
+    made = ScriptedWorld(24, frozenset({"plain_logp", "hint_tokens", "token_entropy"}), **options)
     some = np.array(["" if i % 4 == 3 else " ".join(f"w{k}" for k in range(10)) for i in range(24)], dtype=object)
     plans = np.empty(24, dtype=object)
     for i in range(24):

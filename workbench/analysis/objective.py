@@ -22,7 +22,7 @@ CLIPS = ("clipped", "clip_low", "clip_high", "truncated", "filtered")
 class Tokens(NamedTuple):
     """(B, T) each, 0 outside the mask: ratio; weight; clipped bool; coefficient = -d term / d logp, before reduction.
 
-    A positive coefficient makes the token more likely. Where a term couples the tokens of a row, it is the sum of what
+    A positive coefficient makes the token more likely, behind its hint or, for a distillation, behind the plain prompt. Where a term couples the tokens of a row, it is the sum of what
     the whole row's terms push at this token."""
 
     ratio: torch.Tensor
@@ -40,13 +40,15 @@ def tokens(method: Method, state: State, batch: Batch, verb: str = "loss") -> To
     if verb not in ("loss", "penalty") or verb not in method.verbs:
         raise ValueError(f"{method!r} has no {verb!r} to look at; it acts at {', '.join(method.verbs)}")
     logp = batch.logp.detach().clone().requires_grad_()
-    made: Loss = getattr(method, verb)(state, batch._replace(logp=logp))
+    learned = {n: c.detach().clone().requires_grad_() for n, c in batch.extra.items() if n == "plain_logp"}
+    made: Loss = getattr(method, verb)(state, batch._replace(logp=logp, extra={**batch.extra, **learned}))
     mask = batch.mask.bool()
     zero = torch.zeros_like(batch.logp.detach())
     pushed = (made.term * mask * (1 if made.weight is None else made.weight)).sum()
-    grad = None
+    grad = zero
     if pushed.requires_grad:
-        (grad,) = torch.autograd.grad(pushed, logp, allow_unused=True)
+        found = torch.autograd.grad(pushed, [logp, *learned.values()], allow_unused=True)
+        grad = sum((g for g in found if g is not None), zero)
     stats: Mapping[str, torch.Tensor] = made.stats
     drift = torch.where(mask, logp.detach() - batch.proximal, zero).clamp(-20, 20)
     weight = torch.ones_like(zero) if made.weight is None else made.weight.detach()
@@ -61,5 +63,5 @@ def tokens(method: Method, state: State, batch: Batch, verb: str = "loss") -> To
         torch.where(mask, stats.get("ratio", drift.exp()).expand_as(zero), zero),
         torch.where(mask, weight.expand_as(zero), zero),
         clipped & mask,
-        zero if grad is None else torch.where(mask, -grad, zero),
+        torch.where(mask, -grad, zero),
     )

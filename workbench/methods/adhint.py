@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import floor
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from workbench.numerics.hints import hold_back, plain_rewards, references, waiting, with_asks
+from workbench.numerics.roles import hint_lengths
 from workbench.stages import Card, Method
-from workbench.types import Advantage, Draft, Plan, Pool, Step, Text
+from workbench.types import Advantage, Draft, Plan, Pool, Ragged, Step, Text
 
 CARD = Card(
     slug="adhint",
@@ -22,12 +23,11 @@ CARD = Card(
     deviations=(
         "bounds of the ratio, the noise, the exact forms of the entropy gate and of the re-weighting are ours: the paper's are not known",
         "a hint is cut between words: a method sees no tokenizer",
-        "hint tokens are context and not trained here, so the selective mask and the entropy gate do not act in the loop; "
-        "both are complete as functions",
+        "hint tokens that the selective mask leaves out stay in the loss's means over tokens, as tokens of advantage 0",
         "the hinted half of a prompt that its plain half solved is not asked at all",
     ),
     unspent="prompts solved without help get no hinted rollouts",
-    watch="hint ratio against difficulty, success of plain and of hinted rollouts",
+    watch="hint ratio against difficulty, success of plain and of hinted rollouts, which hint tokens have an advantage",
 )
 
 
@@ -54,7 +54,7 @@ def hint_tokens(ratio: float, reference_length: int) -> int:
     return max(min(floor(ratio * reference_length + 1e-9), reference_length - 1), 0)
 
 
-def selective_mask(hint_lengths: Sequence[int], lengths: Sequence[int], advantages: Sequence[float]) -> np.ndarray:
+def selective_mask(hint_lengths: ArrayLike, lengths: ArrayLike, advantages: ArrayLike) -> np.ndarray:
     """(B, T) int, T the longest rollout: 0 on padding and on the hint tokens of rollouts with a negative advantage."""
     hint, length = np.asarray(hint_lengths, np.int64), np.asarray(lengths, np.int64)
     at = np.arange(int(length.max(initial=0)))
@@ -112,15 +112,22 @@ class Adhint(Method):
     """Half of every group plain, the other half behind a part of the reference that grows with the difficulty.
 
     Needs the pool's extra column "reference"; prompts without one keep their whole group plain. Rewards above 1 count
-    as 1 and negative ones as 0 for the difficulty. Stands behind an estimator: Pipeline(Grpo(), Adhint()).
+    as 1 and negative ones as 0 for the difficulty. train_hints: the tokens of a hint are learned too, at ratio 1, where
+    its rollout did well, and the less the farther their entropy is from that of the rollout's own; else they are context
+    only. Stands behind an estimator: Pipeline(Grpo(), Adhint()).
     """
 
     w_min: float = 0.1
     w_max: float = 0.9
     noise: float = 0.0
+    train_hints: bool = True
 
     card = CARD
-    needs: ClassVar[frozenset[str]] = frozenset({"reference"})
+
+    @property
+    def needs(self) -> frozenset[str]:  # type: ignore[override]
+        """References, and where hints are trained their tokens in the rows, and the entropy of all."""
+        return frozenset({"reference", "hint_tokens", "token_entropy"} if self.train_hints else {"reference"})
 
     def init(self, pool: Pool) -> Seen:
         """References of the pool; nothing seen."""
@@ -168,7 +175,8 @@ class Adhint(Method):
         return with_asks(plan, [p for p, _ in asked], [k for _, k in asked], starts, contexts, {"hint_ratio": ratios})
 
     def estimate(self, state: Seen, advantage: Advantage, draft: Draft, rng: np.random.Generator) -> Advantage:
-        """Advantages over plain and hinted rollouts of a prompt together, re-weighted by what the hints gained."""
+        """Advantages over plain and hinted rollouts of a prompt together, re-weighted by what the hints gained; those of
+        hint tokens are masked and gated."""
         rollouts = draft.rollouts
         hinted = np.array([c.startswith("adhint") for c in rollouts.context], bool)
         value, baseline = advantage.value.copy(), advantage.baseline.copy()
@@ -179,4 +187,12 @@ class Adhint(Method):
             both = np.concatenate([plain, helped])
             value[both] = made.advantages
             baseline[both] = rollouts.reward[both].mean()
-        return replace(advantage, value=value, baseline=baseline, tokens=None)
+        lead = hint_lengths(rollouts)
+        if not (self.train_hints and lead.any() and rollouts.role is not None and rollouts.entropy is not None):
+            return replace(advantage, value=value, baseline=baseline, tokens=None)
+        mask = selective_mask(lead, rollouts.role.lengths, value)
+        tokens = np.repeat(value, rollouts.role.lengths)
+        for k in np.flatnonzero(lead).tolist():
+            here = slice(*rollouts.role.offsets[k : k + 2])
+            tokens[here] *= entropy_gate(rollouts.entropy.row(k), int(lead[k])) * mask[k, : rollouts.role.lengths[k]]
+        return replace(advantage, value=value, baseline=baseline, tokens=Ragged(tokens, rollouts.role.offsets))

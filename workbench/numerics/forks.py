@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from workbench.numerics.roles import hint_lengths, without_hints
 from workbench.types import Advantage, Ragged, Rollouts
 
 Credit = Callable[[list[int | None], np.ndarray, np.ndarray], np.ndarray]
@@ -23,6 +24,7 @@ def nodes_of(rollouts: Rollouts) -> dict[str, list[Any]] | None:
 
     A rollout's parent stands before it. A branch that was cut where others go on gets an empty node of its own for
     the end, so that its status is not theirs."""
+    rollouts = without_hints(rollouts)
     at = {id_: i for i, id_ in enumerate(rollouts.id)}
     parent = np.array([at.get(p, -1) for p in rollouts.parent], np.int64)
     if not (parent >= 0).any():
@@ -68,8 +70,10 @@ def credited(advantage: Advantage, rollouts: Rollouts, credit: Credit) -> Advant
     nodes = nodes_of(rollouts)
     if nodes is None:
         return advantage
-    offsets = np.concatenate([[0], np.cumsum(rollouts.length)]).astype(np.int64)
-    row = np.repeat(np.arange(len(rollouts)), rollouts.length)
+    lead = hint_lengths(rollouts)  # tokens of hints in front keep the advantage they have
+    length = rollouts.length + lead
+    offsets = np.concatenate([[0], np.cumsum(length)]).astype(np.int64)
+    row = np.repeat(np.arange(len(rollouts)), length)
     tokens = advantage.value[row] if advantage.tokens is None else advantage.tokens.values.copy()
     value = advantage.value.copy()
     place = {id_: i for i, id_ in enumerate(nodes["node_id"])}
@@ -87,7 +91,7 @@ def credited(advantage: Advantage, rollouts: Rollouts, credit: Credit) -> Advant
             while (up := above[path[-1]]) is not None:
                 path.append(up)
             path.pop()  # the prompt
-            at = int(offsets[k])
+            at = int(offsets[k] + lead[k])
             for i in reversed(path):
                 length = nodes["n_tokens"][mine[i]]
                 tokens[at : at + length] = 0.0 if i in seen else a[i]

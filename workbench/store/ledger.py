@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from workbench.numerics.roles import hint_lengths
 from workbench.store.errors import LedgerError
 from workbench.types import FATES, PURPOSES, Plan, Pool, Ragged, Resume, Rollouts, Step
 
@@ -108,13 +109,14 @@ def check_rows(name: str, rollouts: Rollouts, seen: Origins, pool: Pool) -> None
             f"{name}, prompt {pool.ids[rollouts.prompt[i]]}: rollout {rollouts.id[i]} has {rollouts.length[i]} tokens, "
             f"but {seen.inherited[i]} of it were made before"
         )
-    if isinstance(rollouts.tokens, Ragged) and rollouts.role is None:
-        wrong = rollouts.tokens.lengths != rollouts.length
+    if isinstance(rollouts.tokens, Ragged):
+        own = rollouts.tokens.lengths - hint_lengths(rollouts)
+        wrong = own != rollouts.length
         if wrong.any():
             i = int(np.flatnonzero(wrong)[0])
             raise LedgerError(
                 f"{name}, prompt {pool.ids[rollouts.prompt[i]]}: rollout {rollouts.id[i]} says length "
-                f"{rollouts.length[i]} but has {rollouts.tokens.lengths[i]} token ids"
+                f"{rollouts.length[i]} but has {own[i]} token ids of its own"
             )
 
 

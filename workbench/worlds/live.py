@@ -19,11 +19,12 @@ import torch
 
 from workbench import models, processes
 from workbench.numerics.pieces import pieces_of
+from workbench.numerics.roles import without_hints
 from workbench.pipeline import fates
 from workbench.stages import Branch, LossFn, Prune
 from workbench.types import Advantage, Plan, Pool, Rollouts, Text
 from workbench.worlds import adapters, distributed
-from workbench.worlds.contexts import PLAIN, lines_of, scored
+from workbench.worlds.contexts import HINTS, PLAIN, lines_of, scored
 from workbench.worlds.engines.attention import use_grouped
 from workbench.worlds.engines.choice import copied, pick
 from workbench.worlds.engines.llama import supported
@@ -84,7 +85,7 @@ class LiveWorld:
 
     offers = frozenset(
         {"behaviour", "proximal", "current", "token_entropy", "top_tokens", "nodes", "tokens", "resume", "hidden"}
-    ) | {PLAIN}
+    ) | {PLAIN, HINTS}
 
     def __init__(
         self,
@@ -270,7 +271,7 @@ class LiveWorld:
         Beside its figures: seconds, CPU seconds and tokens that sampling took since the last update.
         """
         before = self.version
-        self._starts.carry(rollouts, fates(rollouts, advantage)[0] == "carried", self.pool)
+        self._starts.carry(without_hints(rollouts), fates(rollouts, advantage)[0] == "carried", self.pool)
         if hasattr(self.engine, "rest"):  # it gives the card to the update
             self.engine.rest()
         done = self.policy.update(self._lines(rollouts), advantage, loss, penalties, constant=self.max_tokens)

@@ -115,15 +115,20 @@ class Policy:
         wide = torch.nn.functional.pad(other, (0, logp.shape[1] - other.shape[1]))
         return {"plain_logp": logp.index_copy(0, torch.as_tensor(at, device=logp.device), wide)}
 
-    @torch.no_grad()
     def logp(self, lines: Lines) -> Ragged:
         """Log-probability of every token under the current weights, ragged float32 like lines.tokens."""
-        values = np.zeros(len(lines.tokens.values), np.float32)
+        return self.measured(lines)[0]
+
+    @torch.no_grad()
+    def measured(self, lines: Lines) -> tuple[Ragged, Ragged]:
+        """Log-probability and entropy of every token under the current weights, ragged float32 like lines.tokens."""
+        values = np.zeros((2, len(lines.tokens.values)), np.float32)
         for sequences in self.cut(lines, np.flatnonzero(lines.tokens.lengths)):
-            logp, _, mask = self.statistics(lines, sequences)
+            *found, mask = self.statistics(lines, sequences)
             at = lines.tokens.offsets[np.concatenate(sequences)][:, None] + np.arange(mask.shape[1])
-            values[at[mask.cpu().numpy()]] = logp[mask].float().cpu()
-        return Ragged(values, lines.tokens.offsets)
+            for column, value in zip(values, found, strict=True):
+                column[at[mask.cpu().numpy()]] = value[mask].float().cpu()
+        return Ragged(values[0], lines.tokens.offsets), Ragged(values[1], lines.tokens.offsets)
 
     def batch(self, lines: Lines, sequences: Sequence[np.ndarray], advantage: Advantage) -> Batch:
         """A micro-batch as a loss sees it; its rows in the order of the sequences."""

@@ -14,6 +14,7 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 
+from workbench.numerics.roles import without_hints
 from workbench.numerics.skill import Skill
 from workbench.stages import Branch, LossFn, Prune
 from workbench.types import Advantage, Plan, Pool, Rollouts, Step
@@ -44,7 +45,8 @@ class Recording:
         kept = {}
         for step in steps:
             text = np.full(len(step.rollouts), "", dtype=object)
-            kept[step.step] = replace(step, rollouts=step.rollouts.with_(**drop, role=None, text=text))
+            rows = without_hints(step.rollouts)  # a replay gives what was generated
+            kept[step.step] = replace(step, rollouts=rows.with_(**drop, role=None, text=text))
         if not kept:
             raise ValueError("there is no recorded step to replay")
         return cls(pool, kept)
