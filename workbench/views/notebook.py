@@ -67,6 +67,13 @@ def close() -> None:
         _served.popitem()[1][0].stop()
 
 
+def plots() -> None:
+    """Show HoloViews plots in this notebook, with or without a network: in the place of `hv.extension("bokeh")`."""
+    from workbench.views.offline import load
+
+    load()
+
+
 def read(store: str | Store, run: str | None = None) -> RunData:
     """What the views know of a run, read once: curves, evaluation, budget, beliefs. run: default the newest."""
     source = Source(str(store)) if isinstance(store, str) else Source.around(store)
@@ -97,7 +104,7 @@ def curves(store: str | Store, run: str | None = None) -> hv.Overlay:
     ]
     learning = learning.opts(color=theme.LEARNING, line_width=3)
     return hv.Overlay([band, *lines, learning]).opts(
-        width=820, height=340, ylim=(0, 1.05), legend_position="right", title=f"{data.facts.pipeline}, {data.facts.model}",
+        width=820, height=380, ylim=(0, 1.05), legend_position="bottom", legend_cols=2, title=f"{data.facts.pipeline}, {data.facts.model}",
         shared_axes=False,
     )  # fmt: skip
 
