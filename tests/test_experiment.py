@@ -47,6 +47,28 @@ def test_every_step_is_recorded_with_its_evaluations(tmp_path) -> None:
         np.testing.assert_array_equal(stored.fate, live.fate)
 
 
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_run_closes_the_world_it_made_and_none_that_it_was_given(tmp_path, monkeypatch, fails) -> None:
+    experiment = SMALL.with_(store=str(tmp_path), steps=2, checkpoint_every=0)
+    worlds, closed = [experiment.build_world() for _ in range(2)], []
+    for name, world in zip(("made", "given"), worlds, strict=True):
+        world.close = lambda name=name: closed.append(name)
+    monkeypatch.setattr(Experiment, "build_world", lambda self: worlds[0])
+    for given in (None, worlds[1]):
+        try:
+            with Run(experiment, world=given) as run:
+                run.step()
+                if fails:
+                    raise OSError("the card is gone")
+        except OSError:
+            assert fails
+        run.close()
+    assert closed == ["made"]
+    with pytest.raises(ValueError, match="no checkpoint"):
+        Run(experiment, resume=run.run)
+    assert closed == ["made", "made"]  # by a run that could not begin
+
+
 def test_fold_of_the_store_is_the_live_state(tmp_path) -> None:
     with Run(SMALL.with_(store=str(tmp_path), pipeline="grpo + vade")) as run:
         while not run.done:

@@ -228,36 +228,44 @@ class Run:
         tell("preparing the model and the tasks")
         self.world = experiment.build_world() if world is None else world
         self._lent = world is not None
-        self.pipeline.check(self.world)
-        self.budget = experiment.budget
-        self.available = np.ones(len(self.world.pool), bool)
-        self.wishes = NO_WISH
-        self.helm = Helm() if helm is None else helm
-        self._warmth = getattr(self.world, "temperature", None)
-        self.states: States = self.pipeline.init(self.world.pool)
-        self.n_steps = 0
-        self.target = experiment.steps
-        self.evaluations: list[tuple[int, Rollouts]] = []
-        self._recording = 0.0
-        self._beside: Path | None = None
-        self.last: Step | None = None
-        if resume is not None:
-            tell(f"resuming {resume}")
-            with Store.open(experiment.store) as store:
-                self._continue(store, resume)
-        processes.meet()  # what is recorded now hides what another process may still read
-        self.writer = self._open(resume)
-        self.run: str = self.writer.run
-        if processes.first():
-            self.helm.open(experiment.store, self.run)
-        self._advance: Any = advance
-        if experiment.staleness:
-            from workbench.worlds.asynchronous import Overlap
+        with ExitStack() as undo:  # a run that cannot begin must not keep what its world holds
+            undo.callback(self._let_go)
+            self.pipeline.check(self.world)
+            self.budget = experiment.budget
+            self.available = np.ones(len(self.world.pool), bool)
+            self.wishes = NO_WISH
+            self.helm = Helm() if helm is None else helm
+            self._warmth = getattr(self.world, "temperature", None)
+            self.states: States = self.pipeline.init(self.world.pool)
+            self.n_steps = 0
+            self.target = experiment.steps
+            self.evaluations: list[tuple[int, Rollouts]] = []
+            self._recording = 0.0
+            self._beside: Path | None = None
+            self.last: Step | None = None
+            if resume is not None:
+                tell(f"resuming {resume}")
+                with Store.open(experiment.store) as store:
+                    self._continue(store, resume)
+            processes.meet()  # what is recorded now hides what another process may still read
+            self.writer = self._open(resume)
+            self.run: str = self.writer.run
+            if processes.first():
+                self.helm.open(experiment.store, self.run)
+            self._advance: Any = advance
+            if experiment.staleness:
+                from workbench.worlds.asynchronous import Overlap
 
-            self._advance = Overlap(self.world, experiment.staleness, lambda: self.target)
-        self._begun = self._closed = self._leaving = False
-        self._ends = ExitStack()
-        self._ends.enter_context(processes.last_words(self._broken_off))
+                self._advance = Overlap(self.world, experiment.staleness, lambda: self.target)
+            self._begun = self._closed = self._leaving = False
+            self._ends = ExitStack()
+            self._ends.enter_context(processes.last_words(self._broken_off))
+            undo.pop_all()
+
+    def _let_go(self) -> None:
+        """Close the world, where the run has made it and it has something to close."""
+        if not self._lent:
+            getattr(self.world, "close", lambda: None)()
 
     def _open(self, resume: str | None) -> Writer | Silent:
         """Who records the run: a writer in the first process, and nobody in others."""
@@ -471,8 +479,8 @@ class Run:
                 else:
                     self.writer.close(status, message)
             finally:
-                if together and not self._lent:
-                    getattr(self.world, "close", lambda: None)()
+                if together:
+                    self._let_go()
 
     def _broken_off(self, error: BaseException) -> None:
         """The end of a run whose thread waits in vain for another process; from another thread."""

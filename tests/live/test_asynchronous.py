@@ -218,6 +218,18 @@ def test_the_newest_weights_are_evaluated_between_steps(task):
     overlap.close()
 
 
+def test_the_sampler_of_an_overlapped_run_gives_its_slots_back(task):
+    world = LiveWorld(task, (toy_model(), toy_tokenizer()), seed=3, engine="graph")
+    own, overlap, pipeline = world.engine, Overlap(world, 1, lambda: 2), Pipeline.parse("grpo")
+    lent = world.engine
+    assert lent is not own
+    overlap(pipeline, pipeline.init(world.pool), world, BUDGET, step=1, seed=3)
+    assert lent.slots
+    overlap.close()
+    assert world.engine is own
+    assert lent.slots == 0
+
+
 @pytest.mark.parametrize("make", [TransformersEngine, GraphEngine])
 def test_a_sampler_that_shares_the_trained_weights_gets_its_own_for_the_run(task, make):
     model = toy_model()

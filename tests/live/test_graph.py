@@ -48,6 +48,15 @@ def test_the_decoder_draws_what_the_plain_sampler_draws(rules):
     assert made.prefilled == 3 + 8 + 4 + 5  # each prefix once, that of no rows not at all
 
 
+def test_a_closed_engine_holds_no_slots_until_it_is_asked_again():
+    engine = GraphEngine(toy_model())
+    made = engine.generate(PREFIXES, N, LIMIT, KEYS)
+    for _ in range(2):
+        engine.close()
+        assert (engine.slots, engine.keys, engine.values, engine.board) == (0, None, None, None)
+    assert engine.generate(PREFIXES, N, LIMIT, KEYS).tokens.values.tolist() == made.tokens.values.tolist()
+
+
 def test_rows_that_wait_for_a_slot_draw_the_same():
     model = toy_model()
     whole = GraphEngine(model).generate(PREFIXES, N, LIMIT, KEYS, stop=[0, 1])

@@ -189,3 +189,14 @@ def test_facts_for_the_runs_table(world):
     assert facts["parameters"] == world.policy.model.num_parameters()
     assert (facts["sampling"], facts["precision"], facts["engine"]) == ("float32", "float32", "TransformersEngine")
     assert facts["memory_needed"] > 16 * facts["parameters"]
+
+
+def test_leaving_a_world_closes_its_engine(task):
+    with LiveWorld(task, (toy_model(), toy_tokenizer()), seed=3, engine="graph") as world:
+        before = world.sample(plan())
+        assert world.engine.slots >= 9
+    assert world.engine.slots == 0
+    assert world.sample(plan()).tokens.values.tolist() == before.tokens.values.tolist()
+    world.close()
+    world.close()
+    assert world.engine.slots == 0

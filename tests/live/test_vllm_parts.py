@@ -136,6 +136,18 @@ def test_adapters_are_merged_into_the_weights_it_loads():
     assert forgotten == [True]
 
 
+def test_a_closed_engine_is_closed_again_and_asked_in_vain():
+    engine = object.__new__(VllmEngine)
+    engine.llm = None
+    engine.close()
+    for call in (
+        engine.sync,
+        lambda: engine.generate([[1]], np.ones(1, int), np.ones(1, int), np.array([7], np.uint64)),
+    ):
+        with pytest.raises(RuntimeError, match="was closed, with the run that it sampled for"):
+            call()
+
+
 @pytest.mark.parametrize(
     ("package", "number", "torch_of", "card", "why"),
     [

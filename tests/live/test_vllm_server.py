@@ -125,9 +125,13 @@ def test_connections_are_kept_from_call_to_call_and_closed_at_the_end(server):
     for _ in range(6):
         engine.generate(PREFIXES, N, LIMIT, KEYS)
     assert len(engine.client._open) <= 3  # two that ask for answers, and this thread's
+    threads = [*engine._pool._threads]
+    for _ in range(2):
+        engine.close()
+        assert not engine.client._open
+        assert not any(t.is_alive() for t in threads)
+    assert len(engine.generate(PREFIXES, N, LIMIT, KEYS).finish) == 4  # whoever asks again gets new ones
     engine.close()
-    assert not engine.client._open
-    assert not any(t.is_alive() for t in engine._pool._threads)
 
 
 def test_after_an_error_nothing_is_under_way(server):

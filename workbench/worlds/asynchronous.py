@@ -183,9 +183,11 @@ class _Held:
     def release(self) -> None:
         """Give the world its own sampler back, up to date."""
         if self._engine is not None:
+            lent, self._world.engine = self._world.engine, self._engine
             for name in self._quiet:
-                delattr(self._world.engine, name)
-            self._world.engine = self._engine
+                delattr(lent, name)
+            if lent is not self._engine:
+                lent.close()
             self._engine.sync()
 
 

@@ -165,6 +165,16 @@ class LiveWorld:
         self._decisions += twin._decisions
         self._spent.update(twin._spent)
 
+    def close(self) -> None:
+        """Let the engine give back what it holds (see `Engine.close`); weights stay, and a second call does nothing."""
+        self.engine.close()
+
+    def __enter__(self) -> LiveWorld:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
     def give_up(self, step: int) -> None:
         """A step was sampled and will not be trained: what it went on with is unfinished as before."""
         self._starts.give_up(step)

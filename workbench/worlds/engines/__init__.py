@@ -85,6 +85,10 @@ class Engine(Protocol):
         """Take over the weights of the policy after an update."""
         ...
 
+    def close(self) -> None:
+        """Give back what it holds to generate: memory, processes, connections. A second call does nothing."""
+        ...
+
 
 class Session(Protocol):
     """Rows that are generated from checkpoint to checkpoint: keys and values stay, nothing is computed twice.

@@ -94,6 +94,14 @@ class GraphEngine:
         """Take over the weights of the policy; the graphs keep their addresses."""
         self.net.sync()
 
+    def close(self) -> None:
+        """Give back the slots and the captured steps; whoever generates again gets new ones."""
+        self.session = self.board = self.keys = self.values = None
+        self.slots = self.capacity = 0
+        self._captured.clear()
+        if self.net.device.type == "cuda":
+            torch.cuda.empty_cache()
+
     @property
     def bytes_per_token(self) -> int:
         """Keys and values of one token in all layers."""

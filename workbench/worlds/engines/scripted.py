@@ -44,6 +44,9 @@ class ScriptedEngine:
     def sync(self) -> None:
         """There is nothing to take over."""
 
+    def close(self) -> None:
+        """There is nothing to give back."""
+
     def open(
         self,
         prefixes: Sequence[Sequence[int]],

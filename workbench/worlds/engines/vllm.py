@@ -132,6 +132,7 @@ class VllmEngine(Resubmitting):
     @torch.no_grad()
     def sync(self) -> None:
         """Copy the policy's weights into vLLM's, rounding on the way, and forget what the cache knows of the old ones."""
+        self._check_open()
         self._wake(("weights",))
         self.llm.apply_model(lambda model: model.load_weights(adapters.plain_weights(self.copy_of)))
         self._wake(("kv_cache",))
@@ -153,7 +154,9 @@ class VllmEngine(Resubmitting):
         self._ending.set()
 
     def close(self) -> None:
-        """Stop vLLM and give back its memory; the engine is of no use afterwards."""
+        """Stop vLLM and give back its memory; the engine is of no use afterwards. A second call does nothing."""
+        if self.llm is None:
+            return
         from vllm.distributed.parallel_state import destroy_distributed_environment, destroy_model_parallel
 
         if torch.cuda.is_available():  # without a card its shutdown waits for one
@@ -162,6 +165,10 @@ class VllmEngine(Resubmitting):
         gc.collect()
         destroy_model_parallel()
         destroy_distributed_environment()
+
+    def _check_open(self) -> None:
+        if self.llm is None:
+            raise RuntimeError("this engine was closed, with the run that it sampled for; make another world")
 
     def ask(
         self,
@@ -173,6 +180,7 @@ class VllmEngine(Resubmitting):
         top: int = 0,
     ) -> list[Reply]:
         """See `Resubmitting.ask`."""
+        self._check_open()
         longest = max((len(q.prompt) + q.limit for q in requests), default=0)
         if longest > self.max_model_len:
             raise ValueError(f"a prefix and its answer may have {self.max_model_len} tokens together, not {longest}")

@@ -66,8 +66,7 @@ class ServerEngine(Resubmitting):
             raise ValueError("sync='patch' needs the model whose weights are sent; without one take sync='never'")
         self.client = Client(url, **connection)  # type: ignore[arg-type]
         self.trained, self.way, self.parallel, self.answer_timeout = trained, sync, parallel, answer_timeout
-        self._pool = ThreadPoolExecutor(max(1, parallel), "answers")  # connections are kept, one a thread
-        weakref.finalize(self, self._pool.shutdown, wait=False)
+        self._pool = self._threads()
         self.model, self.max_model_len = _served(self.client, model)
         self.synced: dict[str, float] = {}
         self._sender = Sender(uuid.uuid4().hex)
@@ -114,9 +113,16 @@ class ServerEngine(Resubmitting):
             wait(asked)
 
     def close(self) -> None:
-        """End the threads that ask, once they have their answers, and their connections."""
+        """End the threads that ask, once they have their answers, and their connections; a later call begins its own."""
         self._pool.shutdown()
         self.client.close()
+        self._pool = self._threads()
+
+    def _threads(self) -> ThreadPoolExecutor:
+        """Who waits for answers, each on a connection of its own that is kept."""
+        pool = ThreadPoolExecutor(max(1, self.parallel), "answers")
+        weakref.finalize(self, pool.shutdown, wait=False)
+        return pool
 
     def abort(self) -> None:
         """Break off what is being generated, from another thread; rows that were not answered come back empty."""
