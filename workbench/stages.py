@@ -103,13 +103,15 @@ class Card:
 class Checkpoint(NamedTuple):
     """Where rollouts pause for branch and prune: after `every` tokens, after a token that holds one of the markers, and
     where entropy exceeds `entropy` nats. top: likeliest next tokens shown at a checkpoint, as
-    frontier.extra["top_tokens"] and ["top_logp"] (B, top). hidden: as ["hidden"] (B, d) float32, the last layer's states."""
+    frontier.extra["top_tokens"] and ["top_logp"] (B, top). hidden: as ["hidden"] (B, d) float32, the last layer's states.
+    keeps: names in the methods' scratch per branch that its row keeps, in `extra`, ragged float32: what `observe` learns from."""
 
     every: int = 16
     markers: tuple[str, ...] = ()
     entropy: float | None = None
     top: int = 0
     hidden: bool = False
+    keeps: tuple[str, ...] = ()
 
     @staticmethod
     def union(wanted: Sequence[Checkpoint]) -> Checkpoint:
@@ -121,6 +123,7 @@ class Checkpoint(NamedTuple):
             min(entropies) if entropies else None,
             max((c.top for c in wanted), default=0),
             any(c.hidden for c in wanted),
+            tuple(dict.fromkeys(name for c in wanted for name in c.keeps)),
         )
 
 

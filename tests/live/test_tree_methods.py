@@ -84,7 +84,7 @@ def test_arrol_learns_its_head_cuts_by_chance_and_protects_two(task):
             assert (r.finish[r.prompt == p] != "pruned").sum() >= 2
     states = made[-1][0]["arrol"]
     assert states.pos.sum() + states.neg.sum() > 0
-    assert np.abs(states.weights).sum() > 0
+    assert np.abs(states.head.outer).sum() > 0
 
 
 def test_ettrl_forks_base_rollouts_where_they_were_least_certain(task):

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from workbench.methods.arrol import CARD, Arrol, Head
+from workbench.methods.arrol import CARD, Arrol, Quality
+from workbench.numerics.heads import Head
 from workbench.types import Frontier, Ragged
 
 
 def test_protected_rows_tell_the_chance_of_the_draw():
     method, b = Arrol(l_detect=2, kappa=0.1, p_max=0.1, warmup=0, protect=2), 4
-    head = Head(np.zeros(4), np.eye(128, dtype=np.int64)[64], np.eye(128, dtype=np.int64)[64], np.empty(0), 1)
+    head = Quality(Head(np.zeros(4)), np.eye(128, dtype=np.int64)[64], np.eye(128, dtype=np.int64)[64], np.empty(0), 1)
     zeros = np.zeros(b, np.int64)
     flat = Ragged.of([[-1.0, -1.0]] * b, np.float32)
     frontier = Frontier(

@@ -24,8 +24,10 @@ def test_stored_groups_stay_apart_and_in_order() -> None:
 
 
 def test_appended_rows_follow_the_columns_of_the_step() -> None:
+    marks = Ragged.of([[2, 4], [3]], np.int32)
     step = rollouts_of([[1, 0]]).with_(
-        rewards={"exact": np.ones(2)}, extra={"score": np.ones(2), "node": np.array(["a", "b"], dtype=object)}
+        rewards={"exact": np.ones(2)},
+        extra={"score": np.ones(2), "node": np.array(["a", "b"], dtype=object), "marks": marks},
     )
     old = rollouts_of([[1]]).with_(group=np.array([7]))
     made = appended(step, old)
@@ -33,6 +35,7 @@ def test_appended_rows_follow_the_columns_of_the_step() -> None:
     assert made.group.tolist() == [0, 0, 7]
     assert np.isnan(made.extra["score"][2])
     assert np.isnan(made.rewards["exact"][2])
+    assert [row.tolist() for row in made.extra["marks"].rows()] == [[2, 4], [3], []]
     assert appended(step, old.take(np.empty(0, np.int64))) is step
 
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import Literal, NamedTuple, TypeAlias, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from workbench.numerics.heads import Head, learned, logit, sigmoid
+from workbench.numerics.predictors import unit
 from workbench.stages import Card, Checkpoint, Method
-from workbench.types import Cut, Frontier, Pool, Ragged, Step
+from workbench.types import Cut, Frontier, Pool, Ragged, Rollouts, Step
 
 CARD = Card(
     slug="arrol",
@@ -17,8 +19,9 @@ CARD = Card(
     arxiv="2603.24840",
     source="notes",
     deviations=(
-        "the quality head is a logistic regression on the mean and the least log-probability and the mean entropy of the "
-        "first l_detect tokens, learned online; the paper's is an MLP on the hidden state",
+        "features='hidden' is the paper's head, a layer of tanh on the hidden state at the look; its width, rate and scaling "
+        "are ours, and it is learned by itself and not in the policy's loss. The default is a logistic regression on the mean "
+        "and the least log-probability and the mean entropy of the first l_detect tokens, which every engine tells",
         "successes are answers that are correct, and two survivors of a group are protected; the propensity is the chance of the "
         "draw and leaves protection out, so it is no exact weight",
         "pruning is off until both outcomes were seen; the advantages are those of the estimator, over the survivors",
@@ -28,14 +31,18 @@ CARD = Card(
 
 TOLERANCE = 1e-12
 
+PASSES = 8
+"""Gradient steps of the head for each step of the run."""
 
-def _sigmoid(x: np.ndarray) -> np.ndarray:
-    return np.where(x >= 0, 1 / (1 + np.exp(-np.abs(x))), np.exp(-np.abs(x)) / (1 + np.exp(-np.abs(x))))
+HIDDEN = "arrol.hidden"
+"""What the hidden state is called under which a rollout was judged, in its scratch and in its row."""
+
+Features: TypeAlias = Literal["logp", "hidden"]
 
 
 def bin_index(raw: ArrayLike, n_bins: int = 128) -> np.ndarray:
     """(n,) int64 bin of sigmoid(raw score); the top edge falls in the last bin."""
-    return np.minimum(np.floor(n_bins * _sigmoid(np.asarray(raw, float))), n_bins - 1).astype(np.int64)
+    return np.minimum(np.floor(n_bins * sigmoid(np.asarray(raw, float))), n_bins - 1).astype(np.int64)
 
 
 class Posterior(NamedTuple):
@@ -143,17 +150,18 @@ def vote_weights(score: ArrayLike) -> np.ndarray:
     return rank / (len(s) - 1)
 
 
-class Head(NamedTuple):
-    """weights (4,) of the head; pos, neg (B,) finished successes and failures by bin; buffer of recent q; steps seen."""
+class Quality(NamedTuple):
+    """The head; pos, neg (B,) finished successes and failures by bin of their score when it was new; buffer of recent q;
+    steps seen."""
 
-    weights: np.ndarray
+    head: Head
     pos: np.ndarray
     neg: np.ndarray
     buffer: np.ndarray
     step: int
 
 
-def features(logp: Ragged, entropy: Ragged, l_detect: int) -> np.ndarray:
+def told(logp: Ragged, entropy: Ragged, l_detect: int) -> np.ndarray:
     """(B, 4) of the first l_detect tokens: one, mean and least log-probability, mean entropy; shorter rows use all."""
     out = np.ones((logp.n_rows, 4))
     for k in range(logp.n_rows):
@@ -162,11 +170,19 @@ def features(logp: Ragged, entropy: Ragged, l_detect: int) -> np.ndarray:
     return out
 
 
+def felt(hidden: ArrayLike) -> np.ndarray:
+    """(B, d + 1) one, and hidden states (B, d) scaled to length one: models differ in the size of theirs."""
+    state = unit(np.asarray(hidden, float))
+    return np.column_stack([np.ones(len(state)), state])
+
+
 @dataclass(frozen=True)
 class Arrol(Method):
     """A rollout of l_detect tokens goes on with a chance that leaves the survivors near rho successes.
 
-    kappa: share that goes on; warmup: steps in which nothing is cut. Stands behind an estimator.
+    kappa: share that goes on; warmup: steps in which nothing is cut. features: what the head sees, "logp" or "hidden", the
+    model's state where a rollout is judged; width of the layer above it. rate: of its gradient steps, None = 0.5, and 2
+    above hidden states. Stands behind an estimator.
     """
 
     l_detect: int = 512
@@ -179,56 +195,94 @@ class Arrol(Method):
     alpha: float = 1.0
     warmup: int = 20
     protect: int = 2
-    rate: float = 0.5
+    rate: float | None = None
+    features: Features = "logp"
+    width: int = 128
 
     card = CARD
-    needs: ClassVar[frozenset[str]] = frozenset({"behaviour", "token_entropy"})
+
+    @property
+    def needs(self) -> frozenset[str]:  # type: ignore[override]
+        """What the head sees."""
+        return frozenset({"hidden"} if self.features == "hidden" else {"behaviour", "token_entropy"})
 
     def __post_init__(self) -> None:
         if not self.p_min <= self.kappa <= self.p_max or self.p_min <= 0:
             raise ValueError(f"kappa={self.kappa} must lie in p_min={self.p_min}..p_max={self.p_max}, p_min above 0")
+        if self.features not in get_args(Features):
+            raise ValueError(f"features={self.features!r}: the head sees {' or '.join(get_args(Features))}")
 
     @property
     def checkpoint(self) -> Checkpoint:
         """Every l_detect tokens; a rollout is judged once, at the first look after so many."""
+        if self.features == "hidden":
+            return Checkpoint(every=self.l_detect, hidden=True, keeps=(HIDDEN,))
         return Checkpoint(every=self.l_detect)
 
-    def init(self, pool: Pool) -> Head:
+    def init(self, pool: Pool) -> Quality:
         """A head that knows nothing."""
         none = np.zeros(self.n_bins, np.int64)
-        return Head(np.zeros(4), none, none.copy(), np.empty(0), 0)
+        return Quality(Head(np.zeros(4)), none, none.copy(), np.empty(0), 0)
 
-    def observe(self, state: Head, step: Step) -> Head:
-        """Survivors teach the head, its histogram and the buffer; a few gradient steps on the batch."""
-        r = step.rollouts
-        if r.logp is None or r.entropy is None:
-            return state._replace(step=step.step)
-        rows = np.flatnonzero(r.plain & (r.finish != "pruned") & (r.length >= self.l_detect))
+    def observe(self, state: Quality, step: Step) -> Quality:
+        """Survivors teach the histogram, the buffer and the head: first how their scores came true, then the head itself, so
+        that no outcome stands behind its own score."""
+        rows, x = self._judged(step.rollouts)
         if not len(rows):
             return state._replace(step=step.step)
-        x, y = features(r.logp.take(rows), r.entropy.take(rows), self.l_detect), (r.correct[rows] > 0.5).astype(float)
-        weights = state.weights
-        for _ in range(8):
-            weights = weights + self.rate * x.T @ (y - _sigmoid(x @ weights)) / len(rows)
-        bins = bin_index(x @ weights, self.n_bins)
+        y, head = (step.rollouts.correct[rows] > 0.5).astype(float), self._head(state, x)
+        bins = bin_index(logit(head, x), self.n_bins)
         pos = state.pos + np.bincount(bins, y > 0, minlength=self.n_bins).astype(np.int64)
         neg = state.neg + np.bincount(bins, y == 0, minlength=self.n_bins).astype(np.int64)
         q = posterior(pos, neg, self.alpha, bins).q
-        return Head(weights, pos, neg, np.concatenate([state.buffer, q])[-512:], step.step)
+        rate = (2.0 if self.features == "hidden" else 0.5) if self.rate is None else self.rate
+        return Quality(learned(head, x, y, rate, PASSES), pos, neg, np.concatenate([state.buffer, q])[-512:], step.step)
 
-    def prune(self, state: Head, frontier: Frontier, rng: np.random.Generator) -> Cut:
+    def _head(self, state: Quality, x: np.ndarray) -> Head:
+        """The head, or a new one where it has not seen a hidden state before."""
+        if self.features == "logp" or state.head.inner.size:
+            return state.head
+        return Head.of_width(x.shape[1], self.width)
+
+    def _judged(self, r: Rollouts) -> tuple[np.ndarray, np.ndarray]:
+        """Survivors with an outcome, rows (n,), and what the head saw of them (n, d)."""
+        survived = r.plain & (r.finish != "pruned")
+        nothing = np.empty(0, np.int64), np.empty((0, 0))
+        if self.features == "hidden":
+            state = r.extra.get(HIDDEN)
+            if not isinstance(state, Ragged):
+                return nothing
+            known = np.array([len(h) > 0 and bool(np.isfinite(h).all()) for h in state.rows()], bool)
+            rows = np.flatnonzero(survived & known)
+            return (rows, felt(np.stack([state.row(int(i)) for i in rows]))) if len(rows) else nothing
+        if r.logp is None or r.entropy is None:
+            return nothing
+        rows = np.flatnonzero(survived & (r.length >= self.l_detect))
+        return rows, told(r.logp.take(rows), r.entropy.take(rows), self.l_detect)
+
+    def prune(self, state: Quality, frontier: Frontier, rng: np.random.Generator) -> Cut:
         """Cut by chance at l_detect tokens. The propensity is that chance before protection, which revives rows: those go
         on more often than it says."""
         b = len(frontier)
         width, reason, chance = np.ones(b, np.int64), np.full(b, "", dtype=object), np.ones(b)
         luck = rng.random(b)
         judged = np.asarray(frontier.memory.get("arrol.judged", np.zeros(b)), float)
-        here = np.flatnonzero((frontier.n_tokens >= self.l_detect) & (judged == 0))
+        due = (frontier.n_tokens >= self.l_detect) & (judged == 0)
+        here = np.flatnonzero(due)
+        memory = {"arrol.judged": np.where(due, 1.0, judged)}
+        if self.features == "hidden":
+            seen = np.asarray(frontier.extra["hidden"], np.float32)
+            before = np.asarray(frontier.memory.get(HIDDEN, np.full_like(seen, np.nan)), np.float32)
+            memory[HIDDEN] = np.where(due[:, None], seen, before)
         known = state.step >= self.warmup and state.pos.sum() > 0 and state.neg.sum() > 0
         if not known or not len(here):
-            return Cut(width, reason, chance)
-        x = features(frontier.logp.take(here), frontier.entropy.take(here), self.l_detect)
-        q = posterior(state.pos, state.neg, self.alpha, bin_index(x @ state.weights, self.n_bins)).q
+            return Cut(width, reason, chance, memory)
+        if self.features == "hidden":
+            x = felt(memory[HIDDEN][here])
+        else:
+            x = told(frontier.logp.take(here), frontier.entropy.take(here), self.l_detect)
+        score = logit(self._head(state, x), x)
+        q = posterior(state.pos, state.neg, self.alpha, bin_index(score, self.n_bins)).q
         keep = survival(state.buffer, q, self.kappa, self.rho, self.lambda_, self.p_min, self.p_max).keep_prob
         chance[here] = keep
         stop = luck[here] >= keep
@@ -241,7 +295,6 @@ class Arrol(Method):
                 if stop[k]:
                     stop[k], alive = False, alive + 1
         width[here[stop]], reason[here[stop]] = 0, "quality_head"
-        told = np.full(b, np.nan)
-        told[here] = q
-        memory = {"arrol.judged": np.where(frontier.n_tokens >= self.l_detect, 1.0, judged)}
-        return Cut(width, reason, chance, memory, why={"q": told})
+        figures = np.full(b, np.nan)
+        figures[here] = q
+        return Cut(width, reason, chance, memory, why={"q": figures})

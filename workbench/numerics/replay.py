@@ -51,8 +51,10 @@ def appended(rollouts: Rollouts, old: Rollouts) -> Rollouts:
     return Rollouts.concat([first.with_(proximal=None, current=None), second])
 
 
-def _blank(column: np.ndarray, n: int) -> np.ndarray:
-    """n rows of a column of which nothing is known: NaN, False, "" or 0 by its type."""
+def _blank(column: np.ndarray | Ragged, n: int) -> np.ndarray | Ragged:
+    """n rows of a column of which nothing is known: NaN, False, "" or 0 by its type, empty where it is ragged."""
+    if isinstance(column, Ragged):
+        return Ragged(column.values[:0], np.zeros(n + 1, np.int64))
     column = np.asarray(column)
     fill = {"f": np.nan, "O": "", "U": ""}.get(column.dtype.kind, 0)
     return np.full((n, *column.shape[1:]), fill, dtype=column.dtype)

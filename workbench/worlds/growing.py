@@ -242,7 +242,7 @@ def rollouts_of(growth: Growth, rows: Rollouts) -> Rollouts:
     length counts the whole path. Where anything branches or prunes: a cut branch has finish "pruned", or what its cut says,
     and extra cut_reason (R,) str says why; extra forced (R,) bool marks branches whose first own token was not drawn,
     propensity (R,) float64 is the chance that no cut stopped it earlier; marks, where a method pauses at markers, is
-    ragged: the numbers of tokens after which one stood."""
+    ragged: the numbers of tokens after which one stood; what a checkpoint keeps of a branch's scratch stands under its name."""
     made = growth.branches
     order = sorted(range(len(made)), key=lambda i: (made[i].row, i))
     mine = [made[i] for i in order]
@@ -254,6 +254,8 @@ def rollouts_of(growth: Growth, rows: Rollouts) -> Rollouts:
         marks["propensity"] = np.array([b.propensity for b in mine], float)
         if growth.pause.markers:
             marks["marks"] = Ragged.of([b.marks for b in mine], np.int32)
+        for name in growth.pause.keeps:
+            marks[name] = Ragged.of([np.ravel(b.memory.get(name, ())) for b in mine], np.float32)
     return base.with_(
         id=np.array([b.id for b in mine], dtype=object),
         parent=np.array(
