@@ -103,6 +103,18 @@ def test_taking_and_joining_rollouts_keeps_every_column(n: list[int], random: ob
     )
 
 
+def test_joining_keeps_columns_that_only_some_rollouts_have() -> None:
+    judged = sampled([2]).with_(
+        rewards={"format": np.array([1.0, 0.0])},
+        extra={"steps": Ragged.of([[1.0], [2.0, 3.0]], float), "hint": np.array(["a", "b"], object)},
+    )
+    cut = sampled([1]).with_(rewards={})
+    joined = Rollouts.concat([cut, judged, cut])
+    np.testing.assert_array_equal(joined.rewards["format"], [np.nan, 1, 0, np.nan])
+    assert [row.tolist() for row in joined.extra["steps"].rows()] == [[], [1.0], [2.0, 3.0], []]
+    assert joined.extra["hint"].tolist() == ["", "a", "b", ""]
+
+
 def test_columns_must_fit() -> None:
     with pytest.raises(ValueError, match="2 rollouts but 1 in column 'reward'"):
         sampled([2]).with_(reward=np.zeros(1))

@@ -87,16 +87,26 @@ def _take(column: Any, rows: np.ndarray) -> Any:
     return None if column is None else column[rows]
 
 
-def _concat(parts: Sequence[Any]) -> Any:
+def _blank(column: np.ndarray | Ragged, n: int) -> np.ndarray | Ragged:
+    """n rows of a column of which nothing is known: NaN, False, "" or 0 by its type, empty where it is ragged."""
+    if isinstance(column, Ragged):
+        return Ragged(column.values[:0], np.zeros(n + 1, np.int64))
+    column = np.asarray(column)
+    fill = {"f": np.nan, "O": "", "U": ""}.get(column.dtype.kind, 0)
+    return np.full((n, *column.shape[1:]), fill, dtype=column.dtype)
+
+
+def _concat(parts: Sequence[Any], sizes: Sequence[int]) -> Any:
     first = parts[0]
     if isinstance(first, Ragged):
         return Ragged.concat(parts)
     if isinstance(first, Mapping):
-        names = sorted({name for part in parts for name in part})
-        missing = [n for n in names if any(n not in part for part in parts)]
-        if missing:
-            raise ValueError(f"columns {missing} are in some parts only and cannot be joined")
-        return {name: _concat([part[name] for part in parts]) for name in names}
+        like = {name: part[name] for part in reversed(parts) for name in part}
+        whole = [
+            {n: part[n] if n in part else _blank(like[n], k) for n in like}
+            for part, k in zip(parts, sizes, strict=True)
+        ]
+        return {name: _concat([part[name] for part in whole], sizes) for name in sorted(like)}
     return None if first is None else np.concatenate(parts)
 
 
@@ -380,11 +390,13 @@ class Rollouts:
 
     @staticmethod
     def concat(parts: Sequence[Rollouts]) -> Rollouts:
-        """All rows of several rounds, in order."""
+        """All rows of several rounds, in order; a named reward or extra column that some
+        lack is NaN, False, "", 0 or empty in their rows."""
         parts = [p for p in parts if len(p)] or list(parts[:1])
         if len(parts) == 1:
             return parts[0]
-        return Rollouts(**{f.name: _concat([getattr(p, f.name) for p in parts]) for f in fields(Rollouts)})
+        sizes = [len(p) for p in parts]
+        return Rollouts(**{f.name: _concat([getattr(p, f.name) for p in parts], sizes) for f in fields(Rollouts)})
 
     @property
     def plain(self) -> np.ndarray:

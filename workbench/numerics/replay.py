@@ -5,8 +5,6 @@ A row that no ask of the step made carries ask -1. The ledger counts it apart, a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import numpy as np
 
 from workbench.types import Ragged, Rollouts, Step
@@ -45,28 +43,14 @@ def appended(rollouts: Rollouts, old: Rollouts) -> Rollouts:
     old rows were stored without."""
     if not len(old):
         return rollouts
-    old = old.with_(ask=np.full(len(old), -1, np.int64), proximal=None, current=None)
-    extra = {name: _blank(column, len(old)) for name, column in rollouts.extra.items()}
-    first, second = _alike([rollouts, old.with_(extra=extra)])
+    old = old.with_(ask=np.full(len(old), -1, np.int64), proximal=None, current=None, extra={})
+    first, second = _alike([rollouts, old])
     return Rollouts.concat([first.with_(proximal=None, current=None), second])
 
 
-def _blank(column: np.ndarray | Ragged, n: int) -> np.ndarray | Ragged:
-    """n rows of a column of which nothing is known: NaN, False, "" or 0 by its type, empty where it is ragged."""
-    if isinstance(column, Ragged):
-        return Ragged(column.values[:0], np.zeros(n + 1, np.int64))
-    column = np.asarray(column)
-    fill = {"f": np.nan, "O": "", "U": ""}.get(column.dtype.kind, 0)
-    return np.full((n, *column.shape[1:]), fill, dtype=column.dtype)
-
-
 def _alike(parts: list[Rollouts]) -> list[Rollouts]:
-    """The parts with the same columns: named rewards missing in one are NaN there."""
-    names = sorted({name for part in parts for name in part.rewards})
-    out = []
-    for part in parts:
-        rewards: Mapping[str, np.ndarray] = {name: part.rewards.get(name, np.full(len(part), np.nan)) for name in names}
-        out.append(part.with_(rewards=rewards))
+    """The parts with the same columns of tokens, or none of them."""
+    out = list(parts)
     for name in ("tokens", "logp", "entropy", "role"):
         have = [getattr(part, name) is not None for part in out if len(part)]
         if any(have) and not all(have):
