@@ -119,3 +119,16 @@ def test_the_sample_is_about_as_large_as_its_share():
     ids = np.array([f"p{i}" for i in range(4000)], object)
     assert 0.11 < Retention("sample", 0.125).kept(3, ids).mean() < 0.14
     assert TOKEN_COLUMNS == ("tokens", "logp", "entropy", "role", "proximal", "current")
+
+
+def test_columns_are_kept_under_the_names_by_which_methods_ask_for_them(tmp_path):
+    needs = frozenset({"behaviour", "token_entropy", "reference"})
+    record(tmp_path / "some", "none", steps=2, needs=needs)
+    with Store.open(tmp_path / "some") as store:
+        wide = store.sql("SELECT * FROM completions WHERE row >= 0")
+        assert {c for c in TOKEN_COLUMNS if not wide[c].null_count} == {"logp", "entropy"}
+        assert store.sql("SELECT kept FROM attempts")["kept"].to_pylist() == [["logp", "entropy"]]
+        assert len(list(store.steps("a", needs=needs))) == 2
+    record(tmp_path / "none", "none", steps=2)
+    with Store.open(tmp_path / "none") as store, pytest.raises(StoreError, match="has the column logp for 0 of"):
+        list(store.steps("a", needs=needs))

@@ -13,6 +13,7 @@ from hashlib import blake2b
 import numpy as np
 import pyarrow as pa
 
+from workbench.numerics.tracks import columns_of
 from workbench.store.errors import StoreError
 from workbench.types import Ragged, Rollouts
 
@@ -23,7 +24,8 @@ TOKEN_COLUMNS = ("tokens", "logp", "entropy", "role", "proximal", "current")
 
 @dataclass(frozen=True)
 class Retention:
-    """kind: all, sample or none; share: of the groups in a sample; needs: columns kept for all in any case."""
+    """kind: all, sample or none; share: of the groups in a sample; needs: columns kept for all in any case, under their
+    own names or those by which methods ask for them."""
 
     kind: str = "all"
     share: float = 0.125
@@ -48,7 +50,7 @@ class Retention:
         kept = self.kept(step, prompt_ids)
         if kept.all():
             return made
-        drop = [c for c in TOKEN_COLUMNS if c not in self.needs]
+        drop = [c for c in TOKEN_COLUMNS if c not in columns_of(self.needs)]
         made["completions"] = made["completions"] | {c: _only(getattr(rollouts, c), kept) for c in drop}
         if "advantages" in made:
             made["advantages"] = made["advantages"] | {"tokens": _only(made["advantages"]["tokens"], kept)}
@@ -57,13 +59,13 @@ class Retention:
     def describe(self) -> Mapping[str, object]:
         """As the attempts table has it."""
         return {"retention": self.kind, "share": self.share if self.kind == "sample" else float(self.kind == "all"),
-                "kept": [[c for c in TOKEN_COLUMNS if c in self.needs]]}  # fmt: skip
+                "kept": [[c for c in TOKEN_COLUMNS if c in columns_of(self.needs)]]}  # fmt: skip
 
 
 def missing(columns: Mapping[str, pa.ChunkedArray], needs: Collection[str]) -> tuple[str, int] | None:
     """(column, rows kept) of the first needed column that is not there for every rollout; None where all are."""
     for name in TOKEN_COLUMNS:
-        if name in needs and columns[name].null_count:
+        if name in columns_of(needs) and columns[name].null_count:
             return name, len(columns[name]) - columns[name].null_count
     return None
 

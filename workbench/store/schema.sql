@@ -263,7 +263,7 @@ COMMENT ON COLUMN completions.answer IS 'What the verifier took for the answer; 
 COMMENT ON COLUMN completions.tokens IS 'Token ids; null where not kept.';
 COMMENT ON COLUMN completions.logp IS 'Behaviour log-probability of each token, nats, of the distribution that was sampled; null where not kept.';
 COMMENT ON COLUMN completions.entropy IS 'Entropy of that distribution, nats; null where not kept.';
-COMMENT ON COLUMN completions.role IS 'Author of each token; null where not kept.';
+COMMENT ON COLUMN completions.role IS 'Author of each token: 0 the policy, 1 a hint that stands in front of its own because it is trained; null where not kept.';
 COMMENT ON COLUMN completions.proximal IS 'Log-probability under the policy at the start of the update; null where not kept.';
 COMMENT ON COLUMN completions.current IS 'Log-probability under the policy after it; null where not kept.';
 

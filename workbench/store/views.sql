@@ -86,7 +86,8 @@ FROM flat;
 -- flat_equivalent: what the kept rollouts would cost if each were generated alone, without tokens of earlier steps.
 -- sharing = flat_equivalent / kept; saved = flat_equivalent - generated, so what was given up and probed counts against it.
 -- spared: what given-up rollouts would have cost besides, had they become as long as the kept ones of their group are
--- on average: an estimate, and no part of saved. Hinted rollouts are groups of their own, by context.
+-- on average: an estimate, and no part of saved. Hinted rollouts are groups of their own, by context:
+-- what was made behind a hint costs as much as any; the hint itself was read and not made, also where it is trained.
 CREATE OR REPLACE MACRO savings(of_run, since) AS TABLE
 WITH RECURSIVE tree AS (
     SELECT rank, step, node_id, parent_id, group_id, "row", kind, status, n_tokens, duplicate_of

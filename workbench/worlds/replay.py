@@ -16,19 +16,11 @@ import numpy as np
 
 from workbench.numerics.roles import without_hints
 from workbench.numerics.skill import Skill
+from workbench.numerics.tracks import TRACKS
 from workbench.stages import Branch, LossFn, Prune
 from workbench.types import Advantage, Plan, Pool, Rollouts, Step
 
 Serve: TypeAlias = Literal["recorded", "resample", "fitted"]
-
-TRACKS = {
-    "tokens": "tokens",
-    "behaviour": "logp",
-    "token_entropy": "entropy",
-    "proximal": "proximal",
-    "current": "current",
-}
-"""What a world offers, and the column that holds it."""
 
 
 @dataclass(frozen=True)
