@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
-from contract.scripted import rollouts_of
+from contract.scripted import pool_of, rollouts_of
 
 from workbench import bench_trees
 from workbench.bench_trees import CASES, Grown, curves, spent, table, variety
 from workbench.pipeline import Pipeline
+from workbench.store import Writer
 from workbench.types import Advantage, Plan, Resume, Step
 
 PAGE = Path(__file__).parents[1] / "docs/results/trees.md"
@@ -34,6 +36,21 @@ def test_shared_tokens_are_spent_once():
     assert spent(step, {}) == {"generated": 16, "kept": 16, "flat_equivalent": 19, "pruned": 0, "n_kept": 4}
     step.plan.start[1] = Resume("0:p1:0")
     assert spent(step, {"0:p1:0": 1})["generated"] == 5 + 3 + 3 + 3
+
+
+def test_what_was_given_up_is_counted_as_the_store_counts_it(tmp_path):
+    rows = rollouts_of([[1, 0], [None, 1]])
+    ends = np.array(["stop", "aborted", "pruned", "stop"], object)
+    rows = rows.with_(length=np.array([5, 6, 4, 4]), finish=ends, step=np.ones(4, np.int64))
+    fate = np.array(["trained", "discarded", "pruned", "trained"], object)
+    step = replace(step_of(rows), fate=fate)
+    with Writer(tmp_path, {}, pool_of(2), run="a") as writer:
+        writer.append(step)
+    account = spent(step, {})
+    assert account == {"generated": 19, "kept": 9, "pruned": 10, "flat_equivalent": 9, "n_kept": 2}
+    assert bench_trees._confirmed(str(tmp_path), "cut", account) == 0.0
+    with pytest.raises(RuntimeError, match="cut: counted"):
+        bench_trees._confirmed(str(tmp_path), "cut", account | {"kept": 8})
 
 
 def test_variety_of_a_step():

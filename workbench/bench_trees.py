@@ -56,11 +56,14 @@ TINY = {
     "aepo": "grpo, aepo",
     "branchgrpo": "grpo, branchgrpo(every=1)",
     "arrol": "grpo, arrol(l_detect=2, warmup=10)",
+    "arrol-hidden": "grpo, arrol(l_detect=2, warmup=10, features='hidden')",
     "duet": "grpo, duet(length=4.0)",
+    "duet-stop": "grpo, duet(length=4.0, markers=('0', '1', '2', '3', '4', '5', '6', '7', '8', '9'), every=1, hysteresis=1, "
+    "grace=0, min_tokens=2, min_k1=2, min_gap=1)",
     "trace-inside": "grpo, trace(continuations=2, every=1, boundaries=(), k_max=2)",
     "april": "grpo, april(every=1)",
 }
-"""Settings fit answers of four tokens: a look at every token, windows of two. Rewards are the verifier's everywhere. Methods
+"""Settings fit answers of four tokens: a look at every token, windows of two, a digit for the mark of an answer. Rewards are the verifier's everywhere. Methods
 that ask for fewer rollouts a step make more steps of the same tokens: flat-half and flat-quarter do only that."""
 
 SMOLLM2 = {
@@ -212,6 +215,7 @@ def _confirmed(folder: str, label: str, account: Counter[str]) -> float:
     with Store.open(folder) as store:
         rows = store.ask("savings_by_step").to_pylist()  # type: ignore[union-attr]
     said = {name: sum(row[name] for row in rows) for name in COUNTED}
+    said["pruned"] += sum(row["discarded"] for row in rows)  # here both are what was given up
     if said != {name: account[name] for name in COUNTED}:
         raise RuntimeError(f"{label}: counted {dict(account)}, but the store has {said}")
     return float(sum(row["spared"] for row in rows))
