@@ -1,8 +1,8 @@
 """The checkpoints of a run: folders step-000020 with the world's own files and where the run stood, whole or not at all.
 
 Draws are keyed by seed, step and rollout, and methods' states are folded from the record, so weights and optimiser, the
-prompts that are in, and torch's own generator (a loss may draw from it) are all there is to keep. Of several processes
-that make a run, the first one writes; all have to call.
+prompts that are in, torch's own generator (a loss may draw from it), and in an overlapped run the steps that wait are all
+there is to keep. Of several processes that make a run, the first one writes; all have to call.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -32,9 +33,9 @@ def newest(folder: Path) -> tuple[Path, int] | None:
     return (found[-1], int(found[-1].name.removeprefix("step-"))) if found else None
 
 
-def keep(folder: Path, step: int, world: Any, available: np.ndarray) -> None:
-    """Save the world and the (N,) mask of prompts that are in under a step, and remove the checkpoint before it. Raises
-    what writing raises, and leaves the one before it then."""
+def keep(folder: Path, step: int, world: Any, available: np.ndarray, also: Callable[[Path], None]) -> None:
+    """Save the world and the (N,) mask of prompts that are in under a step, and remove the checkpoint before it; also writes
+    what else belongs to it into the folder. Raises what writing raises, and leaves the one before it then."""
     final, part = of_step(folder, step), folder / f"step-{step:06d}.tmp"
 
     def begin() -> None:
@@ -45,6 +46,7 @@ def keep(folder: Path, step: int, world: Any, available: np.ndarray) -> None:
         torch = sys.modules.get("torch")
         state = np.empty(0, np.uint8) if torch is None else torch.get_rng_state().numpy()
         np.savez(part / POSITION, available=available, torch=state)
+        also(part)
         _to_disk(part)
         part.rename(final)
 

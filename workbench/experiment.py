@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import time
 import tomllib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
@@ -28,6 +28,7 @@ from workbench.types import Budget, Event, Rollouts, Step
 if TYPE_CHECKING:
     from workbench.store import Store, Writer
     from workbench.store.silent import Silent
+    from workbench.worlds.waiting import Kept
 
 SIM = "sim"
 """The model name that stands for a simulated world."""
@@ -243,10 +244,11 @@ class Run:
             self._recording = 0.0
             self._beside: Path | None = None
             self.last: Step | None = None
+            waited: tuple[Sequence[Kept], Mapping[int, States]] = (), {}
             if resume is not None:
                 tell(f"resuming {resume}")
                 with Store.open(experiment.store) as store:
-                    self._continue(store, resume)
+                    waited = self._continue(store, resume)
             processes.meet()  # what is recorded now hides what another process may still read
             self.writer = self._open(resume)
             self.run: str = self.writer.run
@@ -256,7 +258,7 @@ class Run:
             if experiment.staleness:
                 from workbench.worlds.asynchronous import Overlap
 
-                self._advance = Overlap(self.world, experiment.staleness, lambda: self.target)
+                self._advance = Overlap(self.world, experiment.staleness, lambda: self.target, *waited)
             self._begun = self._closed = self._leaving = False
             self._ends = ExitStack()
             self._ends.enter_context(processes.last_words(self._broken_off))
@@ -295,8 +297,10 @@ class Run:
         run = processes.by_first(claim)
         return opened[0] if opened else Silent(run)
 
-    def _continue(self, store: Store, run: str) -> None:
-        """Load the newest checkpoint of a run and fold the steps up to it; later ones will be made again."""
+    def _continue(self, store: Store, run: str) -> tuple[Sequence[Kept], Mapping[int, States]]:
+        """Load the newest checkpoint of a run and fold the steps up to it; later ones will be made again.
+
+        Returns the steps that waited at the checkpoint, and the states that they were planned with, see `Overlap`."""
         found = checkpoints.newest(self.checkpoints(run))
         if found is None:
             raise ValueError(f"run {run} has no checkpoint under {self.checkpoints(run)}; start a new run instead")
@@ -306,17 +310,29 @@ class Run:
         if list(recorded.ids) != list(pool.ids):
             raise ValueError(f"run {run} had other prompts than these tasks give; resume it with its tasks and seed")
         self.world.load(checkpoint)
-        if (kept := checkpoints.position(checkpoint)) is not None:
-            if len(kept) != len(self.available):
+        if (free := checkpoints.position(checkpoint)) is not None:
+            if len(free) != len(self.available):
                 raise ValueError(
-                    f"{checkpoint} was made for {len(kept)} prompts; these tasks give {len(self.available)}"
+                    f"{checkpoint} was made for {len(free)} prompts; these tasks give {len(self.available)}"
                 )
-            self.available = kept
+            self.available = free
         self.helm.rebuild(self, store, run, at)
-        self.states = self.pipeline.fold(
-            pool, (s for s in store.steps(run, pool, needs=self.pipeline.needs) if s.step <= at)
-        )
+        kept: Sequence[Kept] = ()
+        if self.experiment.staleness:
+            from workbench.worlds.waiting import load
+
+            kept = load(checkpoint)
+        wanted = {k.folded_through for k in kept}
+        folded = {0: self.pipeline.init(pool)}
+        self.states = folded[0]
+        for step in store.steps(run, pool, needs=self.pipeline.needs):
+            if step.step > at:
+                break
+            self.states = self.pipeline.observe(self.states, step)
+            if step.step in wanted:
+                folded[step.step] = self.states
         self.n_steps, self.target = at, at + self.experiment.steps
+        return kept, folded
 
     @property
     def done(self) -> bool:
@@ -440,11 +456,16 @@ class Run:
             return
         processes.by_first(self.writer.flush)  # a checkpoint ahead of the store would resume with a step missing
         try:
-            checkpoints.keep(folder, self.n_steps, self.world, self.available)
+            checkpoints.keep(folder, self.n_steps, self.world, self.available, self._keep_waiting)
         except OSError as error:
             self.writer.event(
                 Event("warning", "checkpoint", f"no checkpoint at step {self.n_steps}: {error}"), self.n_steps
             )
+
+    def _keep_waiting(self, folder: Path) -> None:
+        """Beside the world: the steps that were generated ahead."""
+        if self.experiment.staleness and (why := self._advance.save(folder)):
+            self.writer.event(Event("note", "checkpoint", why), self.n_steps)
 
     def wrap_up(self) -> None:
         """The evaluation after the last step made, where that step had none."""

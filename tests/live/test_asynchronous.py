@@ -160,7 +160,7 @@ def test_an_experiment_overlaps_by_its_staleness_and_records_it(tmp_path):
         SMALL.with_(staleness=-1)
 
 
-def test_a_resumed_run_begins_with_nothing_waiting(tmp_path):
+def test_a_run_that_had_ended_goes_on_with_nothing_waiting(tmp_path):
     experiment = SMALL.with_(store=str(tmp_path), staleness=1, steps=3)
     with Run(experiment) as first:
         for _ in range(3):

@@ -11,8 +11,8 @@ A step decides with what was learned until it was planned (`plan.folded_through`
 needs of the trainer (`proximal`, `current`) is computed when the step's turn to train comes.
 
 What waits was planned by the pipeline, budget and prompts of its time. Where one of them is changed, the waiting steps are
-given up and made anew, so that a change acts at the very step that it is recorded for; likewise a resumed run begins with
-nothing waiting. Both cost generation, not soundness.
+given up and made anew, so that a change acts at the very step that it is recorded for: that costs generation, not
+soundness. A checkpoint holds what waits (`waiting`), and a resumed run goes on with it.
 
 Of several processes each does all this, and they tell each other through two groups: one for what is generated ahead, whose
 thread changes to the common one when its turn to train comes. At most one thread of a process generates and one trains, and
@@ -22,24 +22,21 @@ goes through the first group are rows on the processor (gloo): no kernel of one 
 
 from __future__ import annotations
 
-import threading
-import time
 from collections import deque
-from collections.abc import Callable, Iterator
-from copy import copy
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch
 
 from workbench import processes
-from workbench.pipeline import NO_WISH, Pipeline, States, Wishes, advance
-from workbench.types import Budget, Plan, Rollouts, Step
-
-
-class _Abandoned(BaseException):
-    """Ends the thread of a step that will not be trained."""
+from workbench.pipeline import NO_WISH, Pipeline, States, Wishes
+from workbench.types import Budget, Step
+from workbench.worlds import waiting
+from workbench.worlds.ahead import Ahead, Otherwise
+from workbench.worlds.waiting import Kept
 
 
 class Settings(NamedTuple):
@@ -59,106 +56,11 @@ class Settings(NamedTuple):
             getattr(self, name) is getattr(other, name) for name in ("pipeline", "budget", "wishes")
         ) and self.temperature == other.temperature  # fmt: skip
 
-
-class _Half:
-    """A world for one step: samples from what the sampler holds, and waits for its turn before it trains."""
-
-    def __init__(self, world: Any, ahead: _Ahead) -> None:
-        self._world, self._ahead = world, ahead
-        self._sampler = world.twin() if hasattr(world, "twin") else copy(world)
-        self.version = world.version
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._world, name)
-
-    def sample(self, plan: Plan, *hooks: Any) -> Rollouts:
-        """What the plan asks for, from the version that the sampler took over last."""
-        made = self._sampler.sample(plan, *hooks)
-        # the trainer may have gone on since; what was resumed keeps the versions it had
-        done = made.with_(version=np.minimum(made.version, self.version))
-        tokens = made.extra.get("token_version")
-        if tokens is None:
-            return done
-        known = tokens._replace(values=np.minimum(tokens.values, self.version))
-        return done.with_(extra={**made.extra, "token_version": known})
-
-    def score(self, rollouts: Rollouts, needs: frozenset[str]) -> Rollouts:
-        """Called once all is generated: the turn to train begins here."""
-        self._ahead.park()
-        if hasattr(self._world, "adopt"):
-            self._world.adopt(self._sampler)
-        return self._world.score(rollouts, needs)
-
-
-class _Ahead:
-    """One step in a thread of its own, which stands still between generation and training. aside: what its process tells
-    others through until it trains."""
-
-    def __init__(self, settings: Settings, states: States, world: Any, step: int, seed: int, aside: Any = None) -> None:
-        self.step, self.folded_through, self.version = step, step - 1, world.version
-        self._world = world
-        self._parked, self._turn = threading.Event(), threading.Event()
-        self._done: Step | None = None
-        self._error: BaseException | None = None
-        self._abandoned, self._waited = False, 0.0
-        half = _Half(world, self)
-        pipeline, budget, available, wishes, _ = settings
-        card = torch.cuda.current_device() if torch.cuda.is_initialized() else None
-
-        def work() -> None:
-            try:
-                if card is not None:  # a new thread begins at the first one
-                    torch.cuda.set_device(card)
-                processes.speak_in(aside)
-                _, self._done = advance(
-                    pipeline, states, half, budget, step=step, seed=seed, available=available, wishes=wishes  # type: ignore[arg-type]
-                )  # fmt: skip
-            except BaseException as error:
-                self._error = error
-            finally:
-                self._parked.set()
-
-        self._thread = threading.Thread(target=work, name=f"step {step}", daemon=True)
-        self._thread.start()
-
-    def park(self) -> None:
-        """From the step's own thread: all is generated; wait for the turn to train."""
-        began = time.perf_counter()
-        self._parked.set()
-        self._turn.wait()
-        self._waited = time.perf_counter() - began
-        if self._abandoned:
-            raise _Abandoned
-        processes.speak_in(None)
-
-    def generated(self) -> None:
-        """Wait until all is generated; raises what broke it."""
-        self._parked.wait()
-        if self._error is not None:
-            raise self._error
-
-    def train(self) -> None:
-        """Give the step its turn, without waiting for its end."""
-        self._turn.set()
-
-    def finished(self) -> Step:
-        """Wait for the end; seconds spent waiting for the turn stand under "wait"."""
-        self._thread.join()
-        if self._error is not None:
-            raise self._error
-        done = self._done
-        assert done is not None
-        seconds = {**done.seconds, "score": done.seconds["score"] - self._waited, "wait": self._waited}
-        plan = replace(done.plan, folded_through=self.folded_through)
-        return replace(done, seconds=seconds, plan=plan)
-
-    def abandon(self) -> None:
-        """End the thread without training; what it resumed can be resumed again."""
-        self._abandoned = True
-        self._turn.set()
-        self._thread.join()
-        if self._done is None and hasattr(self._world, "give_up"):
-            self._world.give_up(self.step)
+    def mark(self, staleness: int) -> str:
+        """Equal for settings by which another process plans alike."""
+        free = np.empty(0, bool) if self.available is None else self.available
+        boost = np.empty(0) if self.wishes.boost is None else self.wishes.boost
+        return waiting.mark(self.pipeline, self.budget, free, self.wishes.pinned, boost, self.temperature, staleness)
 
 
 class _Held:
@@ -207,18 +109,28 @@ class Overlap:
     staleness: updates between the policy that generated a step and the one that trains on it, at most (fewer in the
     first steps, after a change, and where an update was skipped); 1 is all that speed needs, the sum of generation and
     training becomes their maximum. last: the step after which none is generated. `step.update["version_lag"]` is the
-    lag of a step. A live world whose sampler shares the trained weights gets a copy of them until `close`.
+    lag of a step. A live world whose sampler shares the trained weights gets a copy of them until `close`. kept: steps
+    that waited when a checkpoint was made (`waiting.load`), and folded: the states that each was planned with, by
+    `folded_through`; one that would be planned otherwise now is generated anew, and so are those after it.
     """
 
-    def __init__(self, world: Any, staleness: int, last: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        world: Any,
+        staleness: int,
+        last: Callable[[], int],
+        kept: Sequence[Kept] = (),
+        folded: Mapping[int, States] = MappingProxyType({}),
+    ) -> None:
         if staleness < 0:
             raise ValueError(f"staleness={staleness}; a policy cannot be trained on rollouts of its future")
         self.staleness, self._last = staleness, last
         self._aside = processes.group_aside() if staleness else None
         self._held = _Held(world)
-        self._waiting: deque[_Ahead] = deque()
-        self._training: _Ahead | None = None
+        self._waiting: deque[Ahead] = deque()
+        self._training: Ahead | None = None
         self._settings: Settings | None = None
+        self._kept, self._folded = kept, folded
 
     def __call__(
         self,
@@ -240,6 +152,7 @@ class Overlap:
         if self._settings is None or not settings.same(self._settings):
             self._give_up()
             self._settings = settings
+            self._take_up(settings, world, step, seed)
         done = None
         while done is None:
             done = self._pair(self._settings, states, world, step, seed)
@@ -247,21 +160,20 @@ class Overlap:
 
     def _pair(self, settings: Settings, states: States, world: Any, step: int, seed: int) -> Step | None:
         """Generate the next step while the oldest waiting one is trained; None while too few wait for that."""
-        waiting = self._waiting
-        fresh, after = None, step + len(waiting)
-        due = len(waiting) >= max(self.staleness, 1) or (waiting and after > self._last())
-        self._training = waiting.popleft() if due and self.staleness else None
+        queue = self._waiting
+        fresh, after = None, step + len(queue)
+        due = len(queue) >= max(self.staleness, 1) or (queue and after > self._last())
+        self._training = queue.popleft() if due and self.staleness else None
         if after <= self._last() or after == step:
-            fresh = _Ahead(settings, states, world, after, seed, self._aside)
-            fresh.folded_through = step - 1
-            waiting.append(fresh)
+            fresh = Ahead(settings, states, world, after, seed, step - 1, self._aside)
+            queue.append(fresh)
         before = world.version
         if self._training is not None:
             self._training.train()
         if fresh is not None:
             fresh.generated()
         if self.staleness == 0:
-            self._training = waiting.popleft()
+            self._training = queue.popleft()
             self._training.train()
         if self._training is None:
             return None
@@ -271,6 +183,32 @@ class Overlap:
         self._held.take_over()
         return replace(done, update={**done.update, "version_lag": lag})
 
+    def _take_up(self, settings: Settings, world: Any, step: int, seed: int) -> None:
+        """Let what a checkpoint kept wait again, as far as it is planned as it was."""
+        kept, folded, self._kept, self._folded = self._kept, self._folded, (), {}
+        planned = settings.mark(self.staleness)
+        for k in kept:
+            if k.planned != planned or k.step != step + len(self._waiting):
+                return
+            states = folded[k.folded_through]
+            again = Ahead(settings, states, world, k.step, seed, k.folded_through, self._aside, k)
+            try:
+                again.generated()
+            except Otherwise:
+                again.abandon()
+                return
+            self._waiting.append(again)
+
+    def save(self, folder: Path) -> str:
+        """Write what waits into a folder, between two calls or after `close`; "", or why some of it could not be kept."""
+        return waiting.save(self._kept if self._settings is None else self._waits(), folder)
+
+    def _waits(self) -> Sequence[Kept]:
+        if self._settings is None or self._training is not None:
+            return ()
+        planned = self._settings.mark(self.staleness)
+        return [ahead.kept(planned) for ahead in self._waiting]
+
     def _give_up(self) -> None:
         """End what waits or trains: one that trains is finished, the others are not trained."""
         for ahead in (*filter(None, [self._training]), *self._waiting):
@@ -279,7 +217,9 @@ class Overlap:
         self._waiting.clear()
 
     def close(self) -> None:
-        """Give up what waits, and give the world its own sampler back."""
+        """Give up what waits, but for `save`, and give the world its own sampler back."""
+        if self._settings is not None:
+            self._kept, self._settings = self._waits(), None
         self._give_up()
         self._held.release()
 

@@ -12,7 +12,7 @@ from copy import copy
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
 import torch
@@ -165,6 +165,27 @@ class LiveWorld:
         self._decisions += twin._decisions
         self._spent.update(twin._spent)
 
+    def account(self) -> dict[str, object]:
+        """What sampling has taken since the last update, and the tests made meanwhile, as plain data; see `enter`."""
+        return {"spent": dict(self._spent), "decisions": self._decisions}
+
+    def enter(self, account: Mapping[str, Any]) -> None:
+        """Enter what another world's `account` tells, of the same step in an earlier process."""
+        self._spent.update(account["spent"])
+        self._decisions += [Decision(*told) for told in account["decisions"]]
+
+    def recall(self, plan: Plan, rows: Rollouts) -> None:
+        """Enter what a plan was given in an earlier process as if `sample` had just made it."""
+        self._begun(plan)
+        self._starts.note(rows, plan)
+
+    def _begun(self, plan: Plan) -> tuple[list[Begin], Rollouts]:
+        """Where each ask begins, and the rows that are to be made."""
+        books = self._starts
+        books.open(plan.step)
+        begins = [books.begin(plan, a, self.pool, partial(self.prefix, self.pool)) for a in range(len(plan))]
+        return begins, books.placed(Rollouts.asked(plan, self.pool, self.version), begins)
+
     def close(self) -> None:
         """Let the engine give back what it holds (see `Engine.close`); weights stay, and a second call does nothing."""
         self.engine.close()
@@ -191,9 +212,7 @@ class LiveWorld:
         """
         distributed.check(plan)
         books, cpu = self._starts, time.process_time()
-        books.open(plan.step)
-        begins = [books.begin(plan, a, self.pool, partial(self.prefix, self.pool)) for a in range(len(plan))]
-        asked = books.placed(Rollouts.asked(plan, self.pool, self.version), begins)
+        begins, asked = self._begun(plan)
         limit = np.where(plan.max_tokens > 0, plan.max_tokens, self.max_tokens)
         with Judging(self.task, self.pool) as judging:
             what = begins, asked, limit, books.names(asked, begins)
