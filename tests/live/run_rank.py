@@ -5,6 +5,7 @@ weights are divided between them, "world" for steps of a whole world. Over gloo 
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -75,15 +76,21 @@ def facts(shard: bool = False, device: str = "cpu", folder: Path | None = None) 
 
 
 def lived(shard: bool = False, device: str = "cpu", folder: Path | None = None) -> dict:
-    """Three steps of a toy world, an evaluation and a checkpoint: what was generated, and how it was learned from."""
+    """Five steps of a toy world, two of them with hints, an evaluation and a checkpoint: what was generated, and how it was learned from."""
     torch.set_num_threads(1)
-    task = ToyTask(pool_of(range(2, 14)), pool_of(range(50, 53)))
+    pool = pool_of(range(2, 14))
+    hints = {"strategies": np.full(12, "1\n22", object), "reference": np.full(12, "a b 3 d", object)}
+    task = ToyTask(replace(pool, extra=hints), pool_of(range(50, 53)))
     world = LiveWorld(
         task, (toy_model(), toy_tokenizer()), seed=3, lr=1e-2, device=device, sampling="float32", precision="float32",
         engine="transformers", update={"shard": shard}, budget=60,
     )  # fmt: skip
     pipeline = Pipeline.parse("grpo")
     steps = [s for _, s in run(pipeline, world, Budget(prompts=3, rollouts=12), steps=3, seed=3)]
+    for text in ("grpo + nudgerl", "grpo + adhint"):  # rows that are read behind other prompts, or with their hints
+        start = len(steps) + 1
+        hinted = run(Pipeline.parse(text), world, Budget(prompts=3, rollouts=24), steps=1, start=start, seed=3)
+        steps += [s for _, s in hinted]
     every = Checkpoint(2)
 
     def cut(frontier) -> Cut:
