@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 from workbench.worlds.engines.board import Board, uniform_on
 from workbench.worlds.engines.draws import streams, uniform
-from workbench.worlds.engines.graph import BUCKETS, GraphEngine, _admit, _cuts, bucket
+from workbench.worlds.engines.graph import GraphEngine
 from workbench.worlds.engines.llama import reference, supported
+from workbench.worlds.engines.places import BUCKETS, admitted, bucket, cuts
 from workbench.worlds.engines.transformers import TransformersEngine
 
 from .conftest import toy_model
@@ -123,10 +124,10 @@ def test_buckets_hold_their_rows_and_cuts_keep_groups_together():
     assert all(b >= r > (0, *BUCKETS)[i] for i, b in enumerate(BUCKETS) for r in (b,))
     owner = np.array([0, 0, 0, 1, 1, 2, 2, 2, 2])
     waiting = np.arange(9)
-    assert [len(part) for part in _admit(waiting, owner, 4)] == [3, 6]
-    assert [len(part) for part in _admit(waiting, owner, 2)] == [2, 7]  # a group larger than the free places is cut
-    assert [len(part) for part in _admit(waiting, owner, 20)] == [9, 0]
-    assert _cuts([10_000] * 7) == [3, 6]
+    assert [len(part) for part in admitted(waiting, owner, 4)] == [3, 6]
+    assert [len(part) for part in admitted(waiting, owner, 2)] == [2, 7]  # a group larger than the free places is cut
+    assert [len(part) for part in admitted(waiting, owner, 20)] == [9, 0]
+    assert cuts([10_000] * 7) == [3, 6]
 
 
 @pytest.mark.gpu

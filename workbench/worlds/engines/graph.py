@@ -22,6 +22,7 @@ from workbench.worlds import adapters
 from workbench.worlds.engines import Ended, Segments
 from workbench.worlds.engines.board import CHUNK, Board, Chunks, uniform_on
 from workbench.worlds.engines.llama import Llama, forward, prefill, reference
+from workbench.worlds.engines.places import BUCKETS, admitted, bucket, cuts
 
 if TYPE_CHECKING:
     from workbench.worlds.engines.graph_session import GraphSession
@@ -29,19 +30,8 @@ if TYPE_CHECKING:
 ROWS = {"cuda": 2048, "cpu": 256}
 """Rows that are generated together at most; more wait for a place."""
 
-BUCKETS = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 640, 768, 1024, 1280, 1536, 1792, 2048)
-"""Numbers of rows for which a step is captured."""
-
-PREFILL = 32_768
-"""Padded prefix tokens computed in one pass."""
-
 SHARE = 0.6
 """Of the GPU's free memory, what the slots may take."""
-
-
-def bucket(rows: int) -> int:
-    """The smallest number of rows with a graph that holds these."""
-    return next((b for b in BUCKETS if b >= rows), -(-rows // 512) * 512)
 
 
 class GraphEngine:
@@ -221,7 +211,7 @@ class GraphEngine:
         prefilled = 0
         while len(waiting) or len(rows):
             if len(waiting) and len(free) >= min(len(waiting), max(1, slots // 8)):
-                come, waiting = _admit(waiting, owner, len(free))
+                come, waiting = admitted(waiting, owner, len(free))
                 prefilled += self.enter(
                     len(rows), distinct, owner[come], free[: len(come)], limit[come], keys[come], stream[come]
                 )
@@ -247,7 +237,7 @@ class GraphEngine:
         here = slice(start, start + len(owner))
         mine, local = np.unique(owner, return_inverse=True)
         board.slot[here] = torch.as_tensor(slot, device=net.device)
-        for piece in np.split(mine, _cuts([len(prefixes[i]) for i in mine])):
+        for piece in np.split(mine, cuts([len(prefixes[i]) for i in mine])):
             rows = np.flatnonzero(np.isin(owner, piece))
             width = max(len(prefixes[i]) for i in piece)
             ids = np.zeros((len(piece), width), np.int64)
@@ -313,25 +303,3 @@ class GraphEngine:
             board.active.copy_(active)
             self._captured[size, greedy] = graph
         return self._captured[size, greedy]
-
-
-def _admit(waiting: np.ndarray, owner: np.ndarray, free: int) -> tuple[np.ndarray, np.ndarray]:
-    """The next rows for free places and those that wait on; cut between prefixes where one is not larger than that."""
-    cut = min(free, len(waiting))
-    if cut < len(waiting):
-        border = cut
-        while border and owner[waiting[border]] == owner[waiting[border - 1]]:
-            border -= 1
-        cut = border or cut
-    return waiting[:cut], waiting[cut:]
-
-
-def _cuts(lengths: Sequence[int]) -> list[int]:
-    """Where to cut prefixes into passes of at most PREFILL padded tokens."""
-    cuts, start, widest = [], 0, 0
-    for i, length in enumerate(lengths):
-        widest = max(widest, length)
-        if i > start and widest * (i + 1 - start) > PREFILL:
-            cuts.append(i)
-            start, widest = i, length
-    return cuts

@@ -17,8 +17,8 @@ import torch
 from workbench.types import Ragged
 from workbench.worlds.engines import NEVER, Segments, Until
 from workbench.worlds.engines.board import CHUNK
-from workbench.worlds.engines.graph import bucket
 from workbench.worlds.engines.llama import forward
+from workbench.worlds.engines.places import bucket
 
 if TYPE_CHECKING:
     from workbench.worlds.engines.graph import GraphEngine
