@@ -212,6 +212,9 @@ def test_rates_are_ratios_of_sums():
     assert "12 %" in text
     assert "75 %" in text
     assert "0.00 to 0.20" in text
+    assert text.count("<tr><td>a</td>") == 2
+    counts[1, COUNTS.index("signed")] = 0
+    assert bins_table(made, "hard", Span(3, 0.0, 1.0, 1)).count("<tr><td>a</td>") == 1
     assert "Nothing to count" in bins_table(NONE, "hard", Span(0, 0, 0, 0))
 
 

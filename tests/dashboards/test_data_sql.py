@@ -137,7 +137,9 @@ def test_a_saved_question_fills_box_and_fields_and_is_drawn(source):
     page.chosen.query = "reward_by_step"
     assert list(page.inputs) == ["run", "since"]
     assert [f.value for f in page.inputs.values()] == [run, "0"]
+    assert (page.about_answer.visible, page.axes.visible, page.drawn.visible) == (True, False, False)
     page._ask()
+    assert (page.about_answer.visible, page.axes.visible, page.drawn.visible) == (False, True, True)
     assert page.answer.columns["step"].tolist() == [1, 2]
     assert (page.x.value, page.y.value) == ("step", "reward")
     assert page.points.data["x"].tolist() == [1, 2]

@@ -132,6 +132,23 @@ def test_a_single_seed_has_a_line_and_no_band():
     assert plot.runs.data["xs"] == []
 
 
+def test_the_figure_is_as_high_as_what_is_looked_at():
+    x = np.linspace(0, 100, 11)
+    short, long = (Curve(str(i), str(i), 0, x * k, 0.4 + x * k / 1000, {}, frozenset()) for i, k in enumerate((1, 5)))
+    made = Comparison("rollouts", "0", [short, long], np.linspace(0, 100, 5), [])
+    plot = ComparePlot()
+    plot.update(Compared("evaluation pass rate", "rollouts", (short, long), {}, made), looks(["0", "1"]))
+    y = plot.figure.y_range
+    assert plot.figure.x_range.end == pytest.approx(130)
+    assert (y.start, y.end) == pytest.approx((0.4 - 0.06 * 0.13, 0.53 + 0.06 * 0.13))
+    assert y.reset_end == pytest.approx(0.9 + 0.06 * 0.5)
+    assert set(plot.runs.data["width"]) == {1.2}
+    flat = Curve("r", "a", 0, x, np.full(11, 0.5), {}, frozenset())
+    plot.update(Compared("evaluation pass rate", "rollouts", (flat,), {}), looks(["a"]))
+    assert (y.start, y.end) == pytest.approx((0.48, 0.52))
+    assert plot.runs.data["width"] == [2.4]
+
+
 def test_lines_are_thinned_to_their_last_point():
     x, y = thin(np.arange(1000.0), np.arange(1000.0))
     assert len(x) == 250 and x[-1] == y[-1] == 999

@@ -10,7 +10,7 @@ from workbench.methods.grpo import Grpo
 from workbench.pipeline import Pipeline
 from workbench.views import cards
 from workbench.views.completions import row
-from workbench.views.data import Source, kind_of
+from workbench.views.data import Source, kind_of, machine
 from workbench.views.data_budget import budget
 from workbench.views.data_compare import columns_of
 from workbench.views.data_difficulty import difficulty
@@ -156,6 +156,13 @@ def test_the_group_shown_first_is_a_mixed_one(recording):
     assert set(group.rows[0].parts) == {"format", "closeness", "exactness"}
     own = data.group(prompt=group.prompt)
     assert [c.id for c in own.rows] == [c.id for c in group.rows]
+
+
+def test_what_a_world_says_of_itself_is_words():
+    live = {"parameters": 1_353_120, "device": "cpu", "threads": 2, "engine": "TransformersEngine", "lr": 1e-4}
+    assert machine(live) == "1.4M parameters · cpu, 2 threads · transformers engine"
+    assert machine({"parameters": 38, "dtype": "float64", "device": "cpu"}) == "38 parameters · float64 · cpu"
+    assert machine({}) == ""
 
 
 def test_budget_kinds():

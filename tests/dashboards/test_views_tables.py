@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from workbench.views.heat import Heat, per_row
 from workbench.views.plots import stairs
-from workbench.views.tables import History, Stack, binned, smooth, wilson
-from workbench.views.text import CUT, count, duration, html, one_line, percent, shown
+from workbench.views.tables import History, RunFacts, Stack, binned, smooth, wilson
+from workbench.views.text import CUT, count, duration, html, one_line, percent, shown, signed
 
 nan = np.nan
 
@@ -84,6 +84,19 @@ def test_bars_of_a_long_run_are_means_per_step():
     assert bars.width == 2
     assert bars.step.tolist() == [2, 4, 5]
     assert bars.amount["trained"].tolist() == [1.5, 3.5, 5]
+
+
+def test_figures_have_room_for_what_was_made_and_a_little_of_what_comes():
+    def room(status, step, target):
+        return RunFacts("r", status, step, target, "", "", {}, 1).room
+
+    assert [room("running", 3, 60), room("running", 3, 8), room("paused", 40, None)] == [15, 8, 40]
+    assert [room("finished", 10, 10), room("interrupted", 4, 60), room("failed", 0, 60)] == [10, 4, 1]
+
+
+def test_signs_of_numbers():
+    assert [signed(x) for x in (0.5, -0.5, 0.0, -0.001)] == ["+0.50", "−0.50", "0.00", "0.00"]
+    assert signed(-1.6, 3) == "−1.600"
 
 
 def test_interval_of_a_share():

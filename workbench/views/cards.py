@@ -222,7 +222,7 @@ def told_table(told: Sequence[Told], shown: int = 12) -> str:
     )
     rest = len(told) - shown
     more = f'<div class="quiet">and {rest:,} more, in the store\'s table commands</div>' if rest > 0 else ""
-    return f'<table><tr><th class="n">step</th><th>what</th><th>who</th><th></th></tr>{lines}</table>{more}'
+    return f'<table><tr><th class="n">step</th><th>what</th><th>who</th><th>became</th></tr>{lines}</table>{more}'
 
 
 def asked(questions: Sequence[Asked]) -> str:

@@ -31,7 +31,7 @@ from workbench.views.tables import (
     Stack,
     wilson,
 )
-from workbench.views.text import ALL, CUT
+from workbench.views.text import ALL, CUT, count
 
 if TYPE_CHECKING:
     from workbench.store import Store
@@ -204,11 +204,6 @@ class RunData:
         row = self.ask("page_run").to_pylist()[0]
         experiment, world, swapped = (_json(row[c]) for c in ("experiment", "world", "swapped"))
         pipeline = swapped.get("to") or experiment.get("pipeline") or []
-        note = ", ".join(
-            f"{name} {value:,}" if isinstance(value, int) and not isinstance(value, bool) else f"{name} {value}"
-            for name, value in world.items()
-            if name in ("parameters", "dtype", "device", "threads", "engine") and value not in (None, "")
-        )
         return RunFacts(
             run=self.run,
             status=status,
@@ -218,7 +213,7 @@ class RunData:
             pipeline=_pipeline(pipeline),
             who=swapped.get("who") or _json(row["who"]),
             n_prompts=int(row["n_prompts"] or 0),
-            note=note,
+            note=machine(world),
         )
 
     def _read_prompts(self) -> None:
@@ -373,6 +368,15 @@ def _json(value: object) -> dict[str, Any]:
 
 def _number(value: float | None) -> float:
     return float("nan") if value is None else float(value)
+
+
+def machine(world: Mapping[str, Any]) -> str:
+    """What a world told about itself, in words: 1.4M parameters · cpu, 2 threads · transformers engine."""
+    n, threads = world.get("parameters"), world.get("threads")
+    where = [str(world.get("device") or ""), f"{threads} threads" if threads else ""]
+    engine = str(world.get("engine") or "").removesuffix("Engine").lower()
+    said = (f"{count(n)} parameters" if isinstance(n, int) else "", str(world.get("dtype") or ""))
+    return " · ".join(filter(None, (*said, ", ".join(filter(None, where)), f"{engine} engine" if engine else "")))
 
 
 def _pipeline(spec: object) -> str:

@@ -27,6 +27,7 @@ td { border-top: 1px solid color-mix(in srgb, var(--ink) 9%, transparent); }
 .bar { min-width: 110px; width: 30%; }
 .line { white-space: nowrap; }
 td:first-child, th:first-child { padding-left: 6px; }
+@media (max-width: 600px) { th { white-space: normal; } .text { min-width: 96px; } .bar { min-width: 64px; } td, th { padding-right: 7px; } }
 tr.live { cursor: pointer; }
 tr.live:hover td { background: color-mix(in srgb, var(--ink) 6%, transparent); }
 tr.live:focus-visible { outline: 2px solid #2f81d6; outline-offset: -2px; }

@@ -35,7 +35,11 @@ PERIOD = 700
 _FORM = {"typography": {"fontSize": 13, "button": {"textTransform": "none"}}, "shape": {"borderRadius": 8}}
 MUI = {
     "light": {"palette": {"primary": {"main": "#24527a"}}, **_FORM},
-    "dark": {"palette": {"primary": {"main": "#4a8ac6"}}, **_FORM},
+    "dark": {
+        "palette": {"primary": {"main": "#4a8ac6"}},
+        "components": {"MuiAppBar": {"styleOverrides": {"root": {"backgroundColor": "#1b3147"}}}},
+        **_FORM,
+    },
 }
 
 
@@ -70,7 +74,7 @@ class Dashboard:
         self.message = pane(visible=False)
         self.picker = pmui.Select(
             options=[], size="small", margin=(6, 12), color="light", sizing_mode="stretch_width", min_width=90,
-            max_width=330,
+            max_width=330, visible=False,
         )  # fmt: skip
         self.picker.param.watch(self._picked, "value")
         self.tabs = pmui.TabMenu(
@@ -235,7 +239,7 @@ class Dashboard:
         if self.chosen.run not in options.values():
             options = {f"{self.chosen.run}  (not found)": self.chosen.run, **options}
         if options != self.picker.options or self.picker.value != self.chosen.run:
-            self.picker.param.update(options=options, value=self.chosen.run)
+            self.picker.param.update(options=options, value=self.chosen.run, visible=True)
 
     def update(self, force: bool = False) -> None:
         """Hand what is new to the page that is shown; with force, all of it."""

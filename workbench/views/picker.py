@@ -19,14 +19,14 @@ class GroupPicker:
 
     def __init__(self, chosen: Selection) -> None:
         self.chosen, self.place, self._last, self._following = chosen, None, 0, False
-        small = {"size": "small", "variant": "outlined", "margin": (12, 4, 0, 0)}
+        small = {"size": "small", "variant": "outlined", "margin": (10, 4, 0, 0)}
         self.before = pmui.Button(label="Previous", icon="navigate_before", on_click=lambda _: self.move(-1), **small)
         self.after = pmui.Button(label="Next group", icon="navigate_next", on_click=lambda _: self.move(1), **small)
         self.newest = pmui.Button(label="Newest step", icon="last_page", on_click=lambda _: self._go(0), **small)
         self.step = pmui.IntInput(
-            label="Training step", value=1, start=1, end=1, step=1, width=130, size="small", margin=(6, 12, 0, 0)
+            label="Training step", value=1, start=1, end=1, step=1, width=130, size="small", margin=(10, 12, 0, 0)
         )
-        self.group = pmui.Select(label="Group of the step", options={}, width=380, size="small", margin=(6, 12, 0, 0))
+        self.group = pmui.Select(label="Group of the step", options={}, width=380, size="small", margin=(10, 12, 0, 0))
         self.step.param.watch(self._stepped, "value")
         self.group.param.watch(self._picked, "value")
         self.row = pn.FlexBox(self.step, self.group, self.before, self.after, self.newest, margin=(0, 0, 4, 0))

@@ -38,7 +38,7 @@ def steps_range() -> Range1d:
 
 def follow(steps: Range1d, last: int) -> None:
     """Show all steps up to `last`, unless the reader has zoomed in (the reset tool follows again)."""
-    end = max(last, 15) + 0.5
+    end = max(last, 3) + 0.5
     start = -end / 64  # room for the whole mark of step 0, the evaluation before learning
     follows = not steps.tags or steps.tags == [steps.start, steps.end]
     steps.update(reset_start=start, reset_end=end)
@@ -65,6 +65,7 @@ def canvas(height: int, steps: Range1d, label: str, *, tall: tuple[float, float]
     p.xaxis.axis_label = "training step"
     p.yaxis.axis_label = label
     p.xgrid.grid_line_color = None
+    p.xaxis.formatter = NumeralTickFormatter(format="0,0")
     p.xaxis.ticker.mantissas = [1, 2, 5]
     p.xaxis.ticker.min_interval = 1
     p.axis.minor_tick_line_color = None

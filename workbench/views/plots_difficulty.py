@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from bokeh.models import ColumnDataSource, HoverTool, NumeralTickFormatter, Range1d, Span
+from bokeh.models import ColumnDataSource, FixedTicker, HoverTool, NumeralTickFormatter, Range1d, Span
 from bokeh.plotting import figure
 
 from workbench.views import theme
@@ -17,6 +17,9 @@ ZONES = {
     "not known": "rgba(128, 134, 142, 0.35)",
 }
 """Colours of the zones of the frontier: those of groups that none solved, that taught, that all solved."""
+
+TICKS = [0, 0.25, 0.5, 0.75, 1]
+"""Where an axis of shares has its numbers."""
 
 OUTCOMES = {"solved": theme.PASS, "not solved": theme.ZERO, "not verified": theme.ASKED}
 
@@ -63,14 +66,14 @@ class CalibrationPlot:
 
     def __init__(self, height: int = 300) -> None:
         self.source = ColumnDataSource({k: [] for k in ("believed", "observed", "low", "high", "tries", "size")})
-        p = plain(height, (-0.02, 1.02), (-0.02, 1.02), "believed before the step", "solved in the step")
+        p = plain(height, (-0.04, 1.06), (-0.04, 1.06), "believed before the step", "solved in the step")
         p.line([0, 1], [0, 1], color=theme.ASKED, line_dash=[4, 4], line_width=1.5)
         p.segment("believed", "low", "believed", "high", source=self.source, color=theme.LEARNING, line_width=2)
         p.line("believed", "observed", source=self.source, color=theme.LEARNING, alpha=0.45)
         dots = p.scatter(
             "believed", "observed", size="size", source=self.source, color=theme.LEARNING, line_color="white"
         )
-        p.axis.formatter = percents()
+        p.axis.formatter, p.axis.ticker = percents(), FixedTicker(ticks=TICKS)
         p.xgrid.grid_line_color = p.ygrid[0].grid_line_color
         tips = [
             ("believed", "@believed{0.0 %}"),
@@ -120,6 +123,7 @@ class HistogramPlot:
         bars = p.quad("left", "right", "n", 0, source=self.source, color="color", alpha=0.85, line_color=None)
         p.line("x", "n", source=self.first, color=theme.ASKED, line_width=1.5, line_dash=[4, 3])
         p.xaxis.formatter, p.yaxis.formatter = percents(), NumeralTickFormatter(format="0,0")
+        p.xaxis.ticker = FixedTicker(ticks=TICKS)
         tips = [("believed", "@left{0 %} to @right{0 %}"), ("prompts", "@n{0,0} (@share{0.0 %})"), ("zone", "@zone")]
         p.add_tools(HoverTool(renderers=[bars], tooltips=tips))
         self.figure = p

@@ -66,7 +66,7 @@ class PairPlot:
             height=height, sizing_mode="stretch_width", x_range=FactorRange(), y_range=Range1d(-0.02, 1.02), tools="",
             toolbar_location=None, outline_line_color=None, min_border=4,
         )  # fmt: skip
-        p.xaxis.axis_label, p.yaxis.axis_label = "rollouts per group, G", "share of rollouts"
+        p.xaxis.axis_label, p.yaxis.axis_label = "rollouts per group", "share of rollouts"
         p.yaxis.formatter = percents()
         p.xgrid.grid_line_color = None
         self.sources = []
@@ -83,7 +83,7 @@ class PairPlot:
                     renderers=[dots],
                     tooltips=[
                         ("estimator", "@name"),
-                        ("G", "@size"),
+                        ("group size", "@size"),
                         ("rate", "@value{0.0 %} (@low{0.0 %} to @high{0.0 %})"),
                     ],
                 )

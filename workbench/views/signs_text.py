@@ -11,7 +11,7 @@ from workbench.views import theme
 from workbench.views.cards import empty, head, key
 from workbench.views.data_signs import BINS, COUNTS, RATES, Against, Rates, Span, rate
 from workbench.views.data_tokens import Sibling
-from workbench.views.text import count, html, percent
+from workbench.views.text import count, html, percent, signed
 
 COLORS = {"hard": "#d4512a", "vanish": "#a9669f", "spurious": "#d98200"}
 
@@ -63,8 +63,10 @@ def counted(kind: str, total: np.ndarray) -> str:
 
 
 def bins_table(rates: Rates, name: str, span: Span) -> str:
-    """A rate by estimator and group size (rows) and difficulty (columns), shaded by its size."""
-    keys, _ = rates.by("estimator", "size")
+    """A rate by estimator and group size (rows) and difficulty (columns), shaded by its size. Sizes of which no rollout
+    could be labelled, all too close to tell, have no row."""
+    known, sums = rates.by("estimator", "size")
+    keys = [k for k, of in zip(known, sums[:, COUNTS.index(RATES[name])], strict=True) if of]
     if not keys:
         return empty("Nothing to count yet", "Rates appear once trained rollouts have a reference of this kind.")
     width = (span.high - span.low) / BINS
@@ -72,7 +74,7 @@ def bins_table(rates: Rates, name: str, span: Span) -> str:
         f'<th class="n">{span.low + k * width:.2f} to {span.low + (k + 1) * width:.2f}</th>' for k in range(BINS)
     )
     lines = []
-    for estimator, size in sorted(keys, key=lambda k: (k[0], k[1])):
+    for estimator, size in keys:
         mine = rates.take((rates.estimator == estimator) & (rates.size == size))
         at = dict(zip((k[0] for k in mine.by("bin")[0]), mine.by("bin")[1], strict=True))
         cells = "".join(_cell(at.get(k), name) for k in range(BINS))
@@ -80,9 +82,9 @@ def bins_table(rates: Rates, name: str, span: Span) -> str:
             f'<tr><td>{html(estimator, 60)}</td><td class="n">{size}</td>{cells}{_cell(mine.counts.sum(0), name)}</tr>'
         )
     return (
-        f'<div style="overflow-x:auto"><table><tr><th>estimator</th><th class="n">G</th>{top}<th class="n">all</th></tr>{"".join(lines)}</table></div>'
+        f'<div style="overflow-x:auto"><table><tr><th>estimator</th><th class="n">group size</th>{top}<th class="n">all</th></tr>{"".join(lines)}</table></div>'
         f'<div class="quiet">Share of rollouts; below it, how many it is over. Columns: the reference, which is the mean reward of the prompt, hardest first. '
-        f"G: rollouts of a group that reached the loss.</div>"
+        f"Group size: its rollouts that reached the loss.</div>"
     )
 
 
@@ -124,13 +126,13 @@ def rollouts_table(rows: Sequence[Sibling], found: Sequence[Against], most: int 
         said = label.replace("_", " ") if found else "no reference"
         lines.append(
             f'<tr><td class="mono">{html(s.id, 40)}</td><td class="n">{"–" if s.reward is None else f"{s.reward:.3f}"}</td>'
-            f'<td class="n">{"–" if s.advantage is None or s.fate != "trained" else f"{s.advantage:+.2f}".replace("-", "−")}</td>'
+            f'<td class="n">{"–" if s.advantage is None or s.fate != "trained" else signed(s.advantage)}</td>'
             f'<td><b style="color:{color}">{sign}</b> {html(said)}</td><td class="n">{percent(chance)}</td></tr>'
         )
     top = '<tr><th>rollout</th><th class="n">reward</th><th class="n">advantage</th><th>label</th><th class="n">chance of the wrong way</th></tr>'
     rest = f'<div class="quiet">and {len(rows) - most:,} more rollouts</div>' if len(rows) > most else ""
     return (
-        f'<div style="max-height:230px;overflow:auto;margin-top:8px"><table>{top}{"".join(lines)}</table>{rest}</div>'
+        f'<div style="max-height:340px;overflow:auto;margin-top:8px"><table>{top}{"".join(lines)}</table>{rest}</div>'
     )
 
 
@@ -176,7 +178,7 @@ def explain(span: Span, rows: Sequence[Sibling], found: Sequence[Against]) -> st
             "A hard flip cannot happen under any baseline between the two, so a rate of 0 is no merit here. It takes three or more reward "
             "levels, rewards shaped by length, or advantages whitened over a whole batch.",
             f"What can happen is that signs vanish: a group whose rewards are all equal teaches nothing. At a chance of solving of {percent(p)} "
-            f"and G = {g} that meets {percent(float(v.mean))} of the rollouts under a mean, and {percent(float(v.median))} under a median baseline.",
+            f"and {g} rollouts a group that meets {percent(float(v.mean))} of the rollouts under a mean, and {percent(float(v.median))} under a median baseline.",
         ]
     elif span.levels > 2:
         between = [

@@ -23,7 +23,13 @@ class RunFacts(NamedTuple):
     who: Mapping[str, list[str]]
     n_prompts: int
     note: str = ""
-    """Machine, dtype, parameters: whatever the world told about itself."""
+    """Parameters, numbers, machine, engine: what the world told about itself, in words."""
+
+    @property
+    def room(self) -> int:
+        """Steps that figures have room for: those made, and while it goes on up to the first 15 of those to come."""
+        goes_on = self.status in ("running", "paused")
+        return max(self.step, min(15, self.target or 15) if goes_on else 1)
 
 
 class Curves(NamedTuple):

@@ -53,6 +53,12 @@ def count(n: float) -> str:
     return f"{n:,.0f}"
 
 
+def signed(x: float, digits: int = 2) -> str:
+    """A number with its sign, a true minus; zero has none."""
+    text = f"{x:+.{digits}f}".replace("-", "−")
+    return text[1:] if not float(f"{x:.{digits}f}") else text
+
+
 def percent(share: float | None) -> str:
     """A share as a percentage; a dash where there is none."""
     return "–" if share is None or share != share else f"{100 * share:.0f} %"

@@ -74,10 +74,10 @@ WHEEL = """
 """The steering bar."""
 
 SIDE = """
-:host { grid-column: span 4; min-width: 0; height: auto !important; gap: 12px; }
+:host { grid-column: span SPAN; min-width: 0; height: auto !important; gap: 12px; }
 @media (max-width: 1000px) { :host { grid-column: 1 / -1; } }
 """
-"""Two cards above each other in one place of the page."""
+"""Cards above each other in one place of the page, SPAN twelfths wide."""
 
 HTML = """
 :host { --ink: var(--panel-on-surface-color, #222); color: var(--ink); font-size: 13px; line-height: 1.45; }
@@ -116,6 +116,7 @@ table { border-collapse: collapse; width: 100%; }
 td, th { padding: 3px 6px 3px 0; text-align: left; font-weight: 400; vertical-align: top; }
 td.n, th.n { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
 tr + tr td { border-top: 1px solid color-mix(in srgb, var(--ink) 9%, transparent); }
+@media (max-width: 600px) { th.n { white-space: normal; } }
 .empty { padding: 26px 12px; text-align: center; color: color-mix(in srgb, var(--ink) 70%, transparent); }
 .empty b { display: block; font-size: 15px; color: var(--panel-on-surface-color, #222); margin-bottom: 4px; }
 .error { border-left: 4px solid #d4512a; padding: 6px 12px; margin: 2px 0; }

@@ -47,6 +47,7 @@ export function render({model, el}) {
   function tools() {
     bar.replaceChildren()
     const names = Object.keys(NAMES).map(k => [k, NAMES[k], r.missing[k] ? "not recorded: " + r.missing[k] : `colour by ${NAMES[k]}`, !r.missing[k]])
+    if (!names.some(n => n[3])) return  // only the text is on record; the line under it says why
     bar.append(switches("colour tokens by", names, r.tracks[track] ? track : "", k => { track = k; draw() }))
     if (r.words && r.words.length && r.tracks[track]) bar.append(legend(track, r))
   }
@@ -135,7 +136,7 @@ export function render({model, el}) {
 
   function list() {
     const focus = side.contains(document.activeElement) || side.getRootNode().activeElement === side
-    side.replaceChildren(node("small", "title", rows.length ? `${rows.length} rollouts of this group` : ""))
+    side.replaceChildren(node("small", "title", rows.length ? `${rows.length} rollouts of this group: reward, advantage, length` : ""))
     const largest = Math.max(1e-9, ...rows.map(s => Math.abs(s.advantage ?? 0))), longest = Math.max(1, ...rows.map(s => s.length))
     for (const s of rows) {
       const line = node("div", "row" + (s.id === r.id ? " on" : ""))

@@ -139,12 +139,14 @@ export function render({model, el}) {
 
   function label(words, i, x, y, cut, short) {
     const text = mark("text", {x, y: y + 4}, words)
-    if (cut) { mark("tspan", {class: "why"}, text, "✂ " + (t.reason[i] || t.status[i]).slice(0, short ? 10 : 26)); return }
+    if (cut) { mark("tspan", {class: "why"}, text, "✂ " + fitted(t.reason[i] || t.status[i], short ? 9 : 26)); return }
     const right = t.correct[i]
     mark("tspan", {fill: right === 1 ? YES : right === 0 ? NO : GREY, "font-weight": 700}, text, right === 1 ? "✓ " : right === 0 ? "✗ " : "– ")
     mark("tspan", {}, text, t.value[i] === null ? "no reward" : number(t.value[i]))
-    if (!short) mark("tspan", {class: "soft"}, text, t.advantage[i] === null ? ` · ${t.fate[i].split(" · ")[0]}` : ` · A ${signed(t.advantage[i])}`)
+    if (!short) mark("tspan", {class: "soft"}, text, t.advantage[i] === null ? ` · ${t.fate[i].split(" · ")[0]}` : ` · adv. ${signed(t.advantage[i])}`)
   }
+
+  const fitted = (text, most) => text.length > most ? text.slice(0, most - 1) + "…" : text
 
   function look(i, hold) {
     if (hold) chosen = i

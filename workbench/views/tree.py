@@ -129,6 +129,10 @@ def _rounded(x: float | None) -> float | None:
     return None if x is None or not np.isfinite(x) else round(float(x), 6)
 
 
+def _tokens(n: int) -> str:
+    return f"{count(n)} token" + "s" * (n != 1)
+
+
 def cost_card(cost: Cost) -> str:
     """Where the tokens of a tree went, over what its rollouts would have cost one by one, on one scale."""
     amount = {name: getattr(cost, name) for name in COST}
@@ -148,9 +152,9 @@ def cost_card(cost: Cost) -> str:
     kept = cost.shared + cost.own
     saved = f"Sharing {cost.flat / kept:.2f}×: " if kept else ""
     if cost.flat > cost.generated:
-        saved += f"{count(cost.flat - cost.generated)} tokens ({100 * (1 - cost.generated / cost.flat):.0f} %) fewer than one by one."
+        saved += f"{_tokens(cost.flat - cost.generated)} ({100 * (1 - cost.generated / cost.flat):.0f} %) fewer than one by one."
     elif cost.flat < cost.generated:
-        saved += f"{count(cost.generated - cost.flat)} tokens more than the rollouts that were kept would have cost."
+        saved += f"{_tokens(cost.generated - cost.flat)} more than the rollouts that were kept would have cost."
     else:
         saved += "nothing is shared and nothing was cut."
     note = f'<div class="quiet">{html(saved)}</div>'

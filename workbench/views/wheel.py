@@ -53,7 +53,7 @@ class Wheel:
         }
         self.open = switch("Steer", "tune")
         self.open.param.watch(lambda _: self._opened(), "value")
-        self.said = pane(min_width=220)
+        self.said = pane(styles={"flex": "1 1 220px", "width": "auto"})
         self.said.margin = (8, 0, 0, 6)
         small = {"size": "small", "margin": (8, 8, 0, 0)}
         self.settings = {

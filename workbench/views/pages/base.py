@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from workbench.views.data import RunData, Source
     from workbench.views.state import Selection
 
-__all__ = ["Asked", "Page", "card", "grid", "pane", "plot", "put", "switch"]
+__all__ = ["Asked", "Page", "card", "grid", "pane", "plot", "put", "side", "switch"]
 
 
 class Page:
@@ -65,11 +65,20 @@ def card(span: int, *parts: pn.viewable.Viewable) -> pn.Column:
     return pn.Column(*parts, stylesheets=[theme.CARD.replace("SPAN", str(span))], sizing_mode="stretch_width", margin=0)
 
 
+def side(span: int, *cards: pn.viewable.Viewable) -> pn.Column:
+    """Cards above each other in one place of the page, `span` twelfths wide."""
+    return pn.Column(*cards, stylesheets=[theme.SIDE.replace("SPAN", str(span))], sizing_mode="stretch_width", margin=0)
+
+
 def grid(*cards: pn.viewable.Viewable) -> pn.Column:
     """The body of a page: cards in rows of twelve twelfths."""
     return pn.Column(*cards, stylesheets=[theme.PAGE], sizing_mode="stretch_width", margin=0)
 
 
-def plot(figure) -> pn.pane.Bokeh:
-    """A figure that fills its card."""
-    return pn.pane.Bokeh(figure, sizing_mode="stretch_width", margin=(4, 0, 0, 0))
+def plot(figure, grows: bool = False) -> pn.pane.Bokeh:
+    """A figure as wide as its card; one that grows takes the height that a higher card beside it leaves, too."""
+    if not grows:
+        return pn.pane.Bokeh(figure, sizing_mode="stretch_width", margin=(4, 0, 0, 0))
+    least = figure.height
+    figure.update(sizing_mode="stretch_both", min_height=least)
+    return pn.pane.Bokeh(figure, sizing_mode="stretch_both", min_height=least, margin=(4, 0, 0, 0))

@@ -55,7 +55,7 @@ class BudgetPage(Page):
         names = ("figures", "stack", "ledger", "asked", "savings", "strata", "prompts", "log")
         self.text = {name: pane() for name in names}
         self.unit = pmui.RadioButtonGroup.from_param(chosen.param.unit, label="", description=None, **c)
-        self.sort = pmui.Select(label="Order", options=list(SORTS), value=SORTS[0], width=190, size="small", margin=(6, 12, 0, 0))  # fmt: skip
+        self.sort = pmui.Select(label="Order", options=list(SORTS), value=SORTS[0], width=190, size="small", margin=(10, 12, 0, 0))  # fmt: skip
         self.log = pmui.RadioButtonGroup(options=list(LOGS), value=LOGS[0], width=240, **c)
         self.which = pmui.Checkbox(label="only the step looked at", value=False, size="small", margin=(2, 12, 0, 0))
         self.done = pmui.Checkbox(label="only what changed something", value=False, size="small", margin=(2, 12, 0, 0))
@@ -68,9 +68,9 @@ class BudgetPage(Page):
             widget.param.watch(lambda _: self._again(self._listed, self._draw_log), "value")
         self.body = grid(
             card(12, self.text["figures"]),
-            card(8, self.text["stack"], self.unit, plot(self.stack.figure)),
+            card(8, self.text["stack"], self.unit, plot(self.stack.figure, grows=True)),
             card(4, self.text["ledger"]),
-            card(8, self.text["asked"], plot(self.made.figure)),
+            card(8, self.text["asked"], plot(self.made.figure, grows=True)),
             card(4, self.text["savings"], plot(self.saved.figure)),
             card(5, self.text["strata"], self.strata),
             card(7, self.text["prompts"], self.sort, self.prompts),
@@ -101,7 +101,7 @@ class BudgetPage(Page):
         """Every view takes what is new; what did not change is not sent."""
         self._data = data
         b = budget(data)
-        follow(self.steps, data.step)
+        follow(self.steps, data.facts.room)
         put(self.text["figures"], cards_budget.figures(b, data.curves))
         self._draw_stack(b)
         put(

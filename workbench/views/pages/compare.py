@@ -17,7 +17,7 @@ from workbench.views.plots_compare import ComparePlot, looks
 from workbench.views.state import Selection
 from workbench.views.text import count, html, one_line
 
-FIELD = {"size": "small", "margin": (4, 12, 0, 0)}
+FIELD = {"size": "small", "margin": (10, 12, 0, 0)}
 RUNS = (Head("shown", "line", "a click shows or leaves out the run"), Head("run", "text"), Head("seed", "n"), Head("steps", "n"), Head("rollouts", "n"), Head("latest", "n"))  # fmt: skip
 TABLE = (Head("pipeline", "text"), Head("seeds", "n"), Head("at equal cost", "bar", "mean over the seeds at the dashed line"), Head("to the baseline", "n", "difference with its 95 % interval, paired by seed"), Head("on the way", "n", "mean over the common range of cost"))  # fmt: skip
 
@@ -43,14 +43,14 @@ class ComparePage(Page):
         self.table = Listing(TABLE, size=12, turned=lambda _: self._redraw())
         self.runs = Listing(RUNS, self._picked, lambda _: self._redraw(), size=10)
         self.newest = pmui.Button(
-            label=f"The {FEW} newest",
+            label=f"Show the {FEW} newest",
             size="small",
             variant="outlined",
             margin=(8, 6, 0, 0),
             on_click=lambda _: self._all(),
         )
-        tools = pn.FlexBox(self.metric, self.axis, self.baseline, margin=(4, 0, 2, 0))
-        self.shown = plot(self.figure.figure)
+        tools = pn.FlexBox(self.metric, self.axis, self.baseline, margin=(0, 0, 2, 0))
+        self.shown = plot(self.figure.figure, grows=True)
         self.body = grid(
             card(8, self.text["curves"], tools, self.shown, self.text["none"]),
             card(4, self.text["runs"], self.newest, self.runs),

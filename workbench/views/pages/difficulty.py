@@ -14,21 +14,21 @@ from workbench.views.keys import Keys
 from workbench.views.listing import Head, Line, Listing, cell
 from workbench.views.pages.base import Asked, Page, card, grid, pane, plot, put
 from workbench.views.plots import PromptPlot, follow, steps_range
-from workbench.views.plots_difficulty import ZONES, AskedPlot, CalibrationPlot, HistogramPlot, ZonesPlot
+from workbench.views.plots_difficulty import OUTCOMES, ZONES, AskedPlot, CalibrationPlot, HistogramPlot, ZonesPlot
 from workbench.views.state import OBSERVED, ORDERS, Selection
 from workbench.views.steps import SharedSteps
 from workbench.views.tables import History, Prompts
 from workbench.views.text import percent
 
-SMALL = {"size": "small", "variant": "outlined", "margin": (8, 6, 0, 0)}
-FIELD = {"size": "small", "margin": (4, 12, 0, 0)}
+SMALL = {"size": "small", "variant": "outlined", "margin": (10, 6, 0, 0)}
+FIELD = {"size": "small", "margin": (10, 12, 0, 0)}
 
 ASKS = (
     Head("step", "n"),
     Head("asked", "n", "rollouts asked for in the step"),
     Head("believed", "n", "chance of solving believed before the step"),
     Head("solved", "n", "of the rollouts without a hint that were verified"),
-    Head("length", "n", "mean tokens a rollout"),
+    Head("tokens each", "n", "mean length of a rollout"),
     Head("asked because", "", "the numbers the decision was made from, as the method named them"),
 )
 LISTS = {
@@ -62,7 +62,7 @@ class DifficultyPage(Page):
         self.heat = HeatMap(self.steps, self._choose_row, 470)
         self.prompt, self.made = PromptPlot(self.steps, 225), AskedPlot(self.steps)
         self.gauge, self.zones, self.histogram = CalibrationPlot(), ZonesPlot(self.steps), HistogramPlot()
-        names = ("heat", "prompt", "about", "calibration", "frontier", "asks", "lists", "histogram")
+        names = ("heat", "prompt", "about", "calibration", "frontier", "asks", "lists", "histogram", "made")
         self.text = {name: pane() for name in names}
         self.beliefs = pmui.Select(label="Chance of solving according to", options=[], width=240, **FIELD)
         self.beliefs.param.watch(self._believed, "value")
@@ -92,16 +92,29 @@ class DifficultyPage(Page):
         self.which = pmui.RadioButtonGroup(options=list(LISTS), value="forgotten", size="small", margin=(6, 0, 0, 0))
         self.which.param.watch(lambda _: self._other_list(), "value")
         columns = (Head("prompt", "text"), Head("best", "n"), Head("now", "n"), Head("tried", "n", "rollouts"),
-                   Head("wasted", "n", "tokens that taught nothing"))  # fmt: skip
+                   Head("tokens wasted", "n", "tokens that taught nothing"))  # fmt: skip
         self.list = Listing(columns, self._picked_prompt, lambda _: self._draw_list(), size=8)
-        tools = pn.FlexBox(self.beliefs, self.order, self.sort, margin=(4, 0, 2, 0))
+        self.gauged = plot(self.gauge.figure, grows=True)
+        put(
+            self.text["made"],
+            f'<div class="head"><span>its rollouts</span>{"".join(cards.key(c, k) for k, c in OUTCOMES.items())}</div>',
+        )
+        tools = pn.FlexBox(self.beliefs, self.order, self.sort, margin=(0, 0, 2, 0))
         moves = pn.FlexBox(self.up, self.down, self.keys, margin=0)
         self.body = grid(
-            card(8, self.text["heat"], tools, plot(self.heat.figure)),
-            card(4, self.text["prompt"], plot(self.prompt.figure), plot(self.made.figure), self.text["about"], moves),
-            card(5, self.text["frontier"], plot(self.zones.figure)),
-            card(4, self.text["histogram"], self.slider, plot(self.histogram.figure)),
-            card(3, self.text["calibration"], plot(self.gauge.figure)),
+            card(8, self.text["heat"], tools, plot(self.heat.figure, grows=True)),
+            card(
+                4,
+                self.text["prompt"],
+                plot(self.prompt.figure),
+                self.text["made"],
+                plot(self.made.figure),
+                self.text["about"],
+                moves,
+            ),
+            card(5, self.text["frontier"], plot(self.zones.figure, grows=True)),
+            card(4, self.text["histogram"], self.slider, plot(self.histogram.figure, grows=True)),
+            card(3, self.text["calibration"], self.gauged),
             card(6, self.text["lists"], self.which, self.list),
             card(6, self.text["asks"], self.asks),
         )
@@ -154,7 +167,7 @@ class DifficultyPage(Page):
                 self.beliefs.options = options
             if self.beliefs.value != belief:
                 self.beliefs.value = belief
-            follow(self.steps, data.step)
+            follow(self.steps, data.facts.room)
             self._draw_heat(data, known, belief)
             self._draw_prompt(data, known, belief)
             self._draw_frontier(data, known.frontier(data, belief))
@@ -228,6 +241,8 @@ class DifficultyPage(Page):
     def _draw_calibration(self, data: RunData, known: Difficulty, belief: str) -> None:
         c = known.calibration(data, belief)
         self.gauge.update(c)
+        if self.gauged.visible != bool(len(c.tries)):
+            self.gauged.visible = bool(len(c.tries))
         if belief == OBSERVED:
             text = cards.empty(
                 "Nothing is believed", "Choose a method that keeps beliefs, such as mopps, to see whether they hold."

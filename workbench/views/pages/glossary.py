@@ -30,8 +30,8 @@ class Glossary(Page):
         self.words, self.methods = pane(), pane()
         self.body = grid(
             card(12, self.wanted),
-            card(7, pane(cards.head("Words")), self.words),
-            card(5, pane(cards.head("Methods", "<span>what a pipeline may hold</span>")), self.methods),
+            card(6, pane(cards.head("Words")), self.words),
+            card(6, pane(cards.head("Methods", "<span>what a pipeline may hold</span>")), self.methods),
         )
         self._find()
 

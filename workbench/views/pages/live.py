@@ -12,7 +12,7 @@ from workbench.views.data_difficulty import amount
 from workbench.views.data_steering import UNDOABLE, steering
 from workbench.views.heatmap import HeatMap
 from workbench.views.keys import Keys
-from workbench.views.pages.base import Asked, Page, card, grid, pane, plot, put
+from workbench.views.pages.base import Asked, Page, card, grid, pane, plot, put, side
 from workbench.views.plots import CurvesPlot, PromptPlot, StackPlot, follow, steps_range
 from workbench.views.state import OBSERVED, ORDERS, Selection
 from workbench.views.steps import SharedSteps
@@ -46,7 +46,7 @@ class Live(Page):
         names = ("curves", "budget", "spent", "seconds", "heat", "prompt", "about", "group", "line", "notes", "told")
         self.text = {name: pane() for name in names}
         self.beliefs = pmui.Select(
-            label="Chance of solving according to", options=[], width=240, size="small", margin=(4, 12, 0, 0)
+            label="Chance of solving according to", options=[], width=240, size="small", margin=(10, 12, 0, 0)
         )
         self.order = pmui.Select.from_param(
             self.chosen.param.order,
@@ -55,7 +55,7 @@ class Live(Page):
             options=list(ORDERS),
             width=180,
             size="small",
-            margin=(4, 12, 0, 0),
+            margin=(10, 12, 0, 0),
         )
         small = {"size": "small", "variant": "outlined", "margin": (8, 6, 0, 0)}
         self.up = pmui.Button(label="Easier", icon="arrow_upward", on_click=lambda _: self._move(1), **small)
@@ -65,21 +65,21 @@ class Live(Page):
         )
         self.next = pmui.Button(label="Next group", icon="navigate_next", on_click=lambda _: self._next(), **small)
         self.beliefs.param.watch(self._believed, "value")
-        tools = pn.FlexBox(self.beliefs, self.order, margin=(4, 0, 2, 0))
+        tools = pn.FlexBox(self.beliefs, self.order, margin=(0, 0, 2, 0))
         keys = Keys({"p": lambda: self._move(1), "n": lambda: self._move(-1), "g": self._next})
         groups = pn.FlexBox(self.which, self.next, keys, margin=0)
         self.body = grid(
             card(12, self.head),
-            card(8, self.text["curves"], plot(self.curves.figure)),
+            card(8, self.text["curves"], plot(self.curves.figure, grows=True)),
             card(4, self.text["budget"], self.text["spent"], plot(self.budget.figure)),
-            card(8, self.text["heat"], tools, plot(self.heat.figure)),
+            card(8, self.text["heat"], tools, plot(self.heat.figure, grows=True)),
             card(4, self.text["prompt"], plot(self.prompt.figure), self.text["about"], pn.FlexBox(self.up, self.down, margin=0)),
             card(8, self.text["group"], groups, self.text["line"], self.completions),
-            pn.Column(
+            side(
+                4,
                 card(12, self.text["seconds"], plot(self.seconds.figure)),
                 card(12, self.text["told"]),
                 card(12, self.text["notes"]),
-                stylesheets=[theme.SIDE], sizing_mode="stretch_width", margin=0,
             ),
         )  # fmt: skip
 
@@ -131,7 +131,7 @@ class Live(Page):
             self._drawing = False
 
     def _draw(self, data: RunData) -> None:
-        follow(self.steps, data.step)
+        follow(self.steps, data.facts.room)
         put(self.head, cards.header(data.facts, data.curves, data.evaluation, data.budget, data.warnings))
         self._put("curves", cards.curves_head(data.curves, data.evaluation))
         self.curves.update(data.curves, data.evaluation)

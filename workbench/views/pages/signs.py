@@ -13,7 +13,7 @@ from workbench.views.data_groups import place_of
 from workbench.views.data_pair import PAIR, Pair, compared, estimators
 from workbench.views.data_signs import RATES, Rates, against, rates
 from workbench.views.data_tokens import siblings
-from workbench.views.pages.base import Asked, Page, card, grid, pane, plot, put
+from workbench.views.pages.base import Asked, Page, card, grid, pane, plot, put, side
 from workbench.views.picker import GroupPicker, about
 from workbench.views.plots import follow, steps_range
 from workbench.views.signs import PairPlot, RatesPlot, StripPlot
@@ -48,7 +48,7 @@ class Signs(Page):
             n: pane() for n in ("rates", "of", "bins", "table", "pair", "pair_note", "head", "strip", "refs", "why")
         }
         self.rates, self.pair, self.strip = RatesPlot(self.steps), PairPlot(), StripPlot()
-        small = {"size": "small", "margin": (6, 12, 0, 0)}
+        small = {"size": "small", "margin": (10, 12, 0, 0)}
         self.kind = pmui.Select(
             label="Reference", options=[BEST, "pool", "posterior", "small pool"], value=BEST, width=190, **small
         )
@@ -75,17 +75,17 @@ class Signs(Page):
             card(7, self.text["rates"], self.kind, plot(self.rates.figure), self.text["of"]),
             card(5, self.text["bins"], self.rate, self.text["table"]),
             card(8, self.text["head"], self.picker.row, self.text["strip"], plot(self.strip.figure), self.text["refs"]),
-            pn.Column(
+            side(
+                4,
                 card(12, self.text["why"]),
                 card(12, self.text["pair"], pn.FlexBox(self.first, self.second, self.go, margin=0), self._figure, self.text["pair_note"]),
-                stylesheets=[theme.SIDE], sizing_mode="stretch_width", margin=0,
             ),
         )  # fmt: skip
 
     def update(self, data: RunData, force: bool = False) -> None:
         """Take in the steps that are new."""
         self._data = data
-        follow(self.steps, data.step)
+        follow(self.steps, data.facts.room)
         first, second = self._names()
         self.first.param.update(value=first)
         self.second.param.update(value=second)

@@ -16,7 +16,7 @@ from bokeh.plotting import figure
 from workbench.store.questions import load
 from workbench.views import cards, theme
 from workbench.views.data_sql import CELL, EXACT, ROWS, SECONDS, Answer, ask, defaults, names_in
-from workbench.views.pages.base import Asked, Page, card, grid, pane, plot, put
+from workbench.views.pages.base import Asked, Page, card, grid, pane, plot, put, side
 from workbench.views.text import duration, html
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class Sql(Page):
         chosen.param.watch(lambda e: self._load(e.new) if e.new and e.new != self._loaded else None, "query")
 
     def _build(self) -> None:
-        small = {"size": "small", "margin": (6, 8, 0, 0)}
+        small = {"size": "small", "margin": (10, 8, 0, 0)}
         options = {OWN: ""} | {f"{q.text}  ({name})": name for name, q in load().items()}
         self._wanted = False
         self.saved = pmui.Select(
@@ -91,12 +91,24 @@ class Sql(Page):
         self.kind = pmui.Select(label="As", options=list(KINDS), value="line", width=100, **small)
         for widget in (self.x, self.y, self.kind):
             widget.param.watch(lambda _: self._plot(), "value")
+        self.axes = pn.FlexBox(self.x, self.y, self.kind, margin=0, visible=False)
+        self.drawn = plot(p)
+        self.drawn.visible = False
+        self.about_answer = pane(
+            cards.empty("No answer yet", "Choose a saved question or write a statement, then press Ask.")
+        )
         self.about_plot = pane(cards.empty("Nothing to draw", "The answer's columns of numbers can be plotted here."))
         self.body = grid(
-            card(8, pane(cards.head("Ask the store")), self.saved, self.box, self.fields, self.run, self.said),
-            card(4, pane(cards.head("Tables")), self.tables),
-            card(8, pane(cards.head("Answer")), self.table),
-            card(4, pane(cards.head("Quick plot")), pn.FlexBox(self.x, self.y, self.kind, margin=0), self.about_plot, plot(p)),
+            side(
+                8,
+                card(12, pane(cards.head("Ask the store")), self.saved, self.box, self.fields, self.run, self.said),
+                card(12, pane(cards.head("Answer")), self.about_answer, self.table),
+            ),
+            side(
+                4,
+                card(12, pane(cards.head("Quick plot")), self.axes, self.about_plot, self.drawn),
+                card(12, pane(cards.head("Tables")), self.tables),
+            ),
         )  # fmt: skip
 
     # what the reader does
@@ -176,6 +188,7 @@ class Sql(Page):
         put(self.said, f'<span class="quiet">{answer.n:,} rows{more}, in {duration(answer.seconds)}</span>')
         held = pd.DataFrame({k: _rounded(v) for k, v in answer.columns.items()})
         self.table.param.update(value=held, titles={name: html(name) for name in held.columns}, visible=True)
+        self.about_answer.visible = False
         numeric = answer.numeric
         x = self.x.value if self.x.value in numeric else next(iter(numeric), None)
         y = self.y.value if self.y.value in numeric and self.y.value != x else next((n for n in numeric if n != x), x)
@@ -186,7 +199,7 @@ class Sql(Page):
     def _plot(self) -> None:
         answer = self.answer
         known = answer is not None and self.x.value in answer.columns and self.y.value in answer.columns
-        self.about_plot.visible = not known
+        self.about_plot.visible, self.axes.visible, self.drawn.visible = not known, known, known
         if answer is None or not known:
             self.points.data = {"x": [], "y": []}
             return

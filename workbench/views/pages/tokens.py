@@ -11,7 +11,7 @@ from workbench.views.data_tokens import Sibling, coverage, siblings, spoken
 from workbench.views.pages.base import Asked, Page, card, grid, pane, put
 from workbench.views.picker import GroupPicker, about
 from workbench.views.state import Selection
-from workbench.views.text import ALL, html
+from workbench.views.text import ALL, html, signed
 from workbench.views.tokens import TokenView, columns, covered, ended
 
 NOTHING = "No step yet. The first rollouts appear as soon as a step is recorded."
@@ -100,7 +100,7 @@ def largest(rows: tuple[Sibling, ...]) -> float:
 
 def facts(s: Sibling) -> str:
     """What the rollout earned and what became of it."""
-    advantage = "–" if s.advantage is None else f"{s.advantage:+.3f}".replace("-", "−")
+    advantage = "–" if s.advantage is None else signed(s.advantage, 3)
     against = "" if s.baseline is None or s.baseline != s.baseline else f"against a baseline of {s.baseline:.3f}"
     fate = " · ".join(x for x in (s.fate, s.reason.replace("_", " ")) if x)
     mark = {1.0: "✓ correct", 0.0: "✗ wrong"}.get(s.correct if s.correct is not None else -1.0, "not verified")
