@@ -176,6 +176,7 @@ def batch_of(gap: float, mask: list[list[float]], advantage: float = 1.0) -> Bat
     entropy = torch.full((b, t), 0.5, dtype=torch.float64, requires_grad=True)
     top = torch.full((b, t, 3), -1.5, dtype=torch.float64)
     extra = {"teacher_logp": old, "student_topk_logp": top.clone().requires_grad_(), "teacher_topk_logp": top}
+    extra["plain_logp"] = logp  # nobody had a hint
     return Batch(logp, old, old, a, valid, entropy, torch.arange(b), extra)
 
 
