@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from workbench.store import Store, StoreError, compact
+from workbench.store.folder import read_current
 
 WRITER = Path(__file__).with_name("write_steps.py")
 
@@ -50,6 +51,13 @@ def test_a_damaged_commit_is_named(tmp_path):
     damaged.write_bytes(damaged.read_bytes()[:-40])
     with pytest.raises(StoreError, match=r"is damaged: .*000000002/tables\.bundle.* Restore that file"):
         Store.open(tmp_path)
+
+
+@pytest.mark.parametrize("text", ["", '{"generat', "[]", '{"generation": 1}'])
+def test_a_damaged_current_is_named(tmp_path, text):
+    (tmp_path / "CURRENT").write_text(text)
+    with pytest.raises(StoreError, match=r"CURRENT of the store .* is damaged.*`workbench store check"):
+        read_current(tmp_path)
 
 
 def _whole(store: Store) -> int:

@@ -202,6 +202,7 @@ def without(path, table):
         (lambda f: shutil.copytree(f / "commits/b/r0/000000002", f / "commits/b/r0/000000005"), "its rows say they belong"),
         (lambda f: next(f.glob("payload/*")).unlink(), "CURRENT names this file, and it is missing"),
         (lambda f: next(f.glob("base/*")).write_bytes(b"x" * 9000), "damaged"),
+        (lambda f: (f / "CURRENT").write_text('{"generat'), r"CURRENT: CURRENT of the store .* is damaged.*copy\n1 errors"),
         (lambda f: without(f / "commits/b/r0/000000002/tables.bundle", "rollouts"), "recorded 16 rollouts and 0 are there"),
     ],
 )  # fmt: skip

@@ -5,7 +5,7 @@ File by file first, since a damaged commit keeps a reader from opening; then by 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 
 from workbench.store import bundle
 from workbench.store import folder as files
-from workbench.store.errors import StoreError
+from workbench.store.errors import Damaged, StoreError
 from workbench.store.place import is_shared
 from workbench.store.reader import Store
 from workbench.store.schema import tables
@@ -68,7 +68,11 @@ def check(folder: str | Path, progress: Progress = silent) -> list[Finding]:
         return lake_care.check(folder, progress)
     folder = Path(folder)
     files.check_version(folder)
-    found = [*_compacted(folder), *_commits(folder, progress)]
+    try:
+        current = files.read_current(folder)
+    except Damaged as error:  # how far commits were folded is not known: none of them can be called missing
+        return [Finding("error", "CURRENT", str(error).partition("; `")[0]), *_bases(folder)]
+    found = [*_compacted(folder, current), *_commits(folder, current.mark, progress)]
     if not any(f.kind == "error" for f in found):
         try:
             with Store.open(folder) as store:
@@ -78,18 +82,26 @@ def check(folder: str | Path, progress: Progress = silent) -> list[Finding]:
     return found
 
 
-def _compacted(folder: Path) -> Iterator[Finding]:
-    current = files.read_current(folder)
+def _compacted(folder: Path, current: files.Current) -> Iterator[Finding]:
     for part in (*([current.base] if current.base else []), *current.parts):
-        path = folder / part
-        if not path.exists():
+        if not (folder / part).exists():
             yield Finding("error", part, "CURRENT names this file, and it is missing; restore it from a copy")
-        elif (error := _unreadable(path)) is not None:
-            yield Finding("error", part, f"damaged: {error}; restore it from a copy")
+        else:
+            yield from _whole(folder, part)
 
 
-def _commits(folder: Path, progress: Progress) -> Iterator[Finding]:
-    mark = files.read_current(folder).mark
+def _bases(folder: Path) -> Iterator[Finding]:
+    """The compacted files there are, where CURRENT cannot say which of them count."""
+    for path in (*sorted(folder.glob("base/gen-*.duckdb")), *sorted(folder.glob("payload/part-*.parquet"))):
+        yield from _whole(folder, str(path.relative_to(folder)))
+
+
+def _whole(folder: Path, part: str) -> Iterator[Finding]:
+    if (error := _unreadable(folder / part)) is not None:
+        yield Finding("error", part, f"damaged: {error}; restore it from a copy")
+
+
+def _commits(folder: Path, mark: Mapping[str, int], progress: Progress) -> Iterator[Finding]:
     todo = [
         (name, home, path) for name, home in files.writers(folder) for path in sorted(home.iterdir()) if path.is_dir()
     ]

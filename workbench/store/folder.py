@@ -26,7 +26,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from workbench.store import bundle
-from workbench.store.errors import StoreError
+from workbench.store.errors import Damaged, StoreError
 from workbench.store.schema import SCHEMA_VERSION, WIDE
 
 SMALL = 128 * 1024
@@ -80,12 +80,18 @@ def parquet_writer(file, schema: pa.Schema, compression: str = "zstd") -> pq.Par
 
 
 def read_current(folder: Path) -> Current:
-    """The pointer file; before the first compaction an empty one."""
+    """The pointer file; before the first compaction an empty one. Raises Damaged where it cannot be read."""
+    path = folder / "CURRENT"
     try:
-        found = json.loads((folder / "CURRENT").read_text(encoding="utf-8"))
+        found = json.loads(path.read_text(encoding="utf-8"))
+        return Current(int(found["generation"]), str(found["base"]), tuple(found["parts"]), dict(found["mark"]))
     except FileNotFoundError:
         return Current()
-    return Current(found["generation"], found["base"], tuple(found["parts"]), found["mark"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise Damaged(
+            f"CURRENT of the store {folder} is damaged, so nobody knows which compacted files hold; nothing was touched. "
+            f"Restore it from a copy; `workbench store check {folder}` says what else is wrong"
+        ) from error
 
 
 def write_current(folder: Path, current: Current) -> None:
