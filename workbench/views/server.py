@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hmac
-import logging
 import secrets
 import socket
 import time
@@ -12,21 +11,11 @@ from typing import Any
 
 import panel as pn
 from tornado.web import RequestHandler
-from tornado.websocket import WebSocketClosedError
 
+from workbench.views.closed import keep_quiet
 from workbench.views.page import app
 from workbench.views.pages import PAGES
 from workbench.views.ports import HOST, free_port, is_loopback, names_of
-
-
-class _ClosedTabs(logging.Filter):
-    """A tab that is closed while something is sent to it is no news; asyncio logs a traceback for each."""
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        return not (record.exc_info and isinstance(record.exc_info[1], WebSocketClosedError))
-
-
-_closed_tabs = _ClosedTabs()
 
 
 class Enter(RequestHandler):
@@ -74,7 +63,7 @@ def serve(
     threaded=True runs at once in a thread of its own: end it with `server.stop()`. threaded=False returns a server
     that waits for `server.io_loop.start()`. A busy port gives the next free one. Nothing is fetched from elsewhere:
     scripts, styles and fonts come from the installed packages."""
-    logging.getLogger("asyncio").addFilter(_closed_tabs)
+    keep_quiet()
     port = free_port(port, host=host)
     if token is None and not is_loopback(host):
         token = secrets.token_urlsafe(18)
