@@ -78,6 +78,8 @@ def test_what_was_set_is_undone(run) -> None:
     assert (again["kind"], run.budget.rollouts) == ("set", 64)
     drop = tell(run, "drop", prompt=str(run.world.pool.ids[0]))
     assert tell(run, "undo")["payload"]["undoes"] == drop["payload"]["id"]
+    assert tell(run, "undo")["payload"]["undoes"] == done["payload"]["id"], "it holds again: its undo was undone"
+    assert run.budget.rollouts == 32
     assert "nothing was commanded that still lasts" in tell(run, "undo")["payload"]["why"]
 
 

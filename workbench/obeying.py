@@ -38,7 +38,7 @@ from workbench.changing import (
     wished,
 )
 from workbench.pipeline import Pipeline
-from workbench.steering import CONTROLS, KINDS, Inbox, Request
+from workbench.steering import CONTROLS, KINDS, Inbox, Request, taken_back
 from workbench.store.errors import StoreError
 from workbench.types import Budget, Event
 
@@ -258,7 +258,7 @@ class Helm:
 
     def _last_lasting(self) -> str:
         """The newest command that can be taken back, was not, and takes nothing back itself; "" for none."""
-        undone = {p.get("undoes") for _, p in self.known.values()}
+        undone = taken_back({i: p.get("undoes", "") for i, (_, p) in self.known.items()})
         lasting = [
             i for i, (kind, p) in self.known.items() if kind in LASTING and "undoes" not in p and i not in undone
         ]

@@ -76,6 +76,16 @@ def me() -> str:
         return "researcher"
 
 
+def taken_back(undoes: Mapping[str, str]) -> set[str]:
+    """Ids of commands that no longer hold: undone by another that does. undoes: id -> the id that it undoes ("" = none),
+    the oldest first."""
+    gone: set[str] = set()
+    for id, undone in reversed(undoes.items()):
+        if undone and id not in gone:
+            gone.add(undone)
+    return gone
+
+
 class Inbox:
     """The requests that wait for a run: files of a folder that every viewer of the store may write to.
 

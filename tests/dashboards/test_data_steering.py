@@ -6,9 +6,9 @@ import pytest
 
 from workbench import Budget, Experiment
 from workbench.experiment import Run
-from workbench.steering import Inbox, Request
+from workbench.steering import Inbox, Request, taken_back
 from workbench.views.data import Source
-from workbench.views.data_steering import Told, sentence, steering
+from workbench.views.data_steering import Told, record, sentence, steering
 from workbench.views.state import Selection
 
 SMALL = Experiment(
@@ -46,6 +46,57 @@ def test_asked_then_taken_then_applied_or_refused(tmp_path):
         assert found.told[0].line == "refused: rollouts must be a whole number of at least 1, got -1"
         assert found.told[1].line == "applied at step 2"
         assert (found.now.rollouts, found.now.group_size) == (64, 16)
+
+
+def test_an_undo_says_what_is_in_force_again_and_cannot_be_undone(tmp_path):
+    with Run(SMALL.with_(store=str(tmp_path))) as run:
+        prompt = str(run.world.pool.ids[0])
+        asked = [
+            Request.of(kind, payload, "ada")
+            for kind, payload in (
+                ("pin", {"prompt": prompt}), ("boost", {"prompt": prompt, "factor": 3}), ("drop", {"prompt": prompt}),
+                ("set", {"rollouts": 64}), ("swap", {"pipeline": "grpo + vade"}),
+            )
+        ]  # fmt: skip
+        for request in asked:
+            run.helm.ask(request)
+        run.ready()
+        run.step()
+        assert [t.undoable for t in look(run).told] == [True] * 5
+        inbox = Inbox(str(tmp_path), run.run)
+        undos = [inbox.put(Request.of("undo", {"id": r.id}, "ada")) for r in reversed(asked)]
+        waiting = look(run).told[:5]
+        assert [t.what for t in waiting] == [
+            f"undo prompt {prompt}: in every step", f"undo prompt {prompt}: 3 × its rollouts",
+            f"undo prompt {prompt}: out of the pool", "undo rollouts 32 → 64", "undo grpo + mopps → grpo + vade",
+        ]  # fmt: skip
+        again = inbox.put(Request.of("undo", {"id": "nobody"}, "ada"))
+        run.ready()
+        run.step()
+        found = look(run)
+    assert {t.id: t.what for t in found.told if t.id in [u.id for u in undos]} == dict(
+        zip(
+            [u.id for u in undos],
+            (
+                "undone: grpo + vade → grpo + mopps", "undone: rollouts 64 → 32",
+                f"undone: prompt {prompt}: in every step, 3 × its rollouts", f"undone: prompt {prompt}: in every step",
+                f"undone: prompt {prompt}: as any other",
+            ),
+            strict=True,
+        )
+    )  # fmt: skip
+    assert [t.what for t in found.told if t.id == again.id] == ["undo nobody"]
+    assert not any(t.undoable for t in found.told)
+
+
+def test_a_command_whose_undo_was_undone_holds_again():
+    def row(id, **payload):
+        to = {"pinned": True, "available": True, "factor": 1.0}
+        return {"kind": "pin", "step": 1, "who": "ada", "payload": {"id": id, "prompt": "p", "to": to} | payload}
+
+    told = record([row("a"), row("b", undoes="a"), row("c", undoes="b"), row("d")], 1)
+    assert [(t.id, t.undoable) for t in told] == [("d", True), ("c", False), ("b", False), ("a", True)]
+    assert taken_back({"a": "", "b": "a", "c": ""}) == {"a"}
 
 
 def test_settings_in_force_follow_the_commands(tmp_path):
@@ -123,4 +174,6 @@ def test_sentences():
     swap = {"from": [{"method": "grpo"}], "to": [{"method": "grpo"}, {"method": "vade", "lambda_sample": 0.8}]}
     assert sentence("swap", swap) == "grpo → grpo + vade(lambda_sample=0.8)"
     assert sentence("step", {"n": 3}) == "3 single steps"
+    assert sentence("undo", {"id": "a1"}, {"a1": "rollouts 64"}) == "undo rollouts 64"
+    assert sentence("undo", {}) == "undo the last command that lasts"
     assert Told("1", 9, "set", "", "", "taken").line == "acts at step 9, which is being made"

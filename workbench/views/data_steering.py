@@ -7,10 +7,10 @@ once that step is recorded too, or "refused" with a reason. Plain records out, n
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from workbench.steering import Inbox, Request
+from workbench.steering import Inbox, Request, taken_back
 from workbench.views.text import one_line
 
 if TYPE_CHECKING:
@@ -76,12 +76,13 @@ class Steering:
                 self._inbox = Inbox(data.source.url, data.run)
             if self._version != data.source.version:
                 rows = data.ask("commands").to_pylist()
-                self._recorded = [recorded(row, data.step) for row in reversed(rows)]
+                self._recorded = record(rows, data.step)
                 self.now = _in_force(data, rows)
                 self._version = data.source.version
-            known = {t.id for t in self._recorded}
-            waiting = [waits(r) for r in reversed(self._inbox.waiting()) if r.id not in known]
-            self.told = [*waiting, *self._recorded]
+            known = {t.id: t.what for t in self._recorded}
+            waiting = [r for r in self._inbox.waiting() if r.id not in known]
+            said = known | {r.id: sentence(r.kind, r.payload) for r in waiting}
+            self.told = [*(waits(r, said) for r in reversed(waiting)), *self._recorded]
             return self.told
 
 
@@ -93,35 +94,55 @@ def steering(data: RunData) -> Steering:
     return found
 
 
-def waits(request: Request) -> Told:
-    """A request of the inbox."""
-    return Told(request.id, 0, request.kind, request.who, sentence(request.kind, request.payload), "asked")
+def waits(request: Request, said: Mapping[str, str] = {}) -> Told:
+    """A request of the inbox. said: what is known by its id, for what an undo takes back."""
+    what = sentence(request.kind, request.payload, said)
+    return Told(request.id, 0, request.kind, request.who, what, "asked")
 
 
-def recorded(row: Mapping[str, Any], step: int) -> Told:
-    """A row of the commands, as it stands when `step` is the last one recorded."""
-    payload = json.loads(row["payload"] or "{}")
+def record(rows: Sequence[Mapping[str, Any]], step: int) -> list[Told]:
+    """The recorded commands (rows of the question `commands`, the oldest first), the newest first, as they stand when
+    `step` is the last one recorded. Those that were undone, and those that undo, cannot be undone."""
+    told: list[Told] = []
+    undoes: dict[str, str] = {}
+    for row in rows:
+        payload = _payload(row)
+        undoes[str(payload.get("id") or "")] = str(payload.get("undoes") or "")
+        told.append(recorded(row, step, {t.id: t.what for t in told} if row["kind"] == "refused" else {}))
+    settled = taken_back(undoes) | {id for id, undone in undoes.items() if undone}
+    return [t._replace(undoable=t.undoable and t.id not in settled) for t in reversed(told)]
+
+
+def recorded(row: Mapping[str, Any], step: int, said: Mapping[str, str] = {}) -> Told:
+    """A row of the commands, its payload as JSON or read, as it stands when `step` is the last one recorded."""
+    payload = _payload(row)
     kind, why = row["kind"], ""
     if kind == "refused":
         kind, why = str(payload.get("kind")), str(payload.get("why"))
-        what, state = sentence(kind, payload.get("payload") or {}), "refused"
+        what, state = sentence(kind, payload.get("payload") or {}, said), "refused"
     else:
         what, state = sentence(kind, payload), "applied" if row["step"] <= step or kind == "stop" else "taken"
     undoable = not why and kind in UNDOABLE and bool(payload.get("id"))
-    return Told(str(payload.get("id") or ""), row["step"], kind, row["who"] or "", what, state, why, undoable)
+    return Told(str(payload.get("id") or ""), row["step"], kind, row.get("who") or "", what, state, why, undoable)
 
 
-def sentence(kind: str, payload: Mapping[str, Any]) -> str:
-    """What a request or a command is about, in one line; what came from outside is as long as it is.
+def _payload(row: Mapping[str, Any]) -> Mapping[str, Any]:
+    found = row["payload"]
+    return found if isinstance(found, Mapping) else json.loads(found or "{}")
+
+
+def sentence(kind: str, payload: Mapping[str, Any], said: Mapping[str, str] = {}) -> str:
+    """What a request or a command is about, in one line; what came from outside is as long as it is. A command that
+    undoes another one says what is in force again; said: what an undo that was only asked for would take back, by its id.
 
     A payload unlike those of its kind, as only a refused request has one, is shown as it came, cut short."""
     try:
-        return _sentence(kind, payload)
+        return f"undone: {_sentence(kind, payload)}" if payload.get("undoes") else _sentence(kind, payload, said)
     except Exception:
         return one_line(f"{kind} {payload}", 200)
 
 
-def _sentence(kind: str, payload: Mapping[str, Any]) -> str:
+def _sentence(kind: str, payload: Mapping[str, Any], said: Mapping[str, str] = {}) -> str:
     to, before = payload.get("to"), payload.get("before")
     if kind == "set":
         values = to if isinstance(to, Mapping) else payload
@@ -134,6 +155,8 @@ def _sentence(kind: str, payload: Mapping[str, Any]) -> str:
         return ", ".join(parts) or "no change"
     if kind in ("pin", "drop", "boost", "free"):
         state = to if isinstance(to, Mapping) else {}
+        if payload.get("undoes"):
+            return f"prompt {payload['prompt']}: {_wished(state)}"
         factor = state.get("factor", payload.get("factor"))
         words = {"pin": "in every step", "drop": "out of the pool", "free": "as any other"}
         how = words.get(kind) or f"{_figure(factor)} × its rollouts"
@@ -149,8 +172,18 @@ def _sentence(kind: str, payload: Mapping[str, Any]) -> str:
     if kind == "step":
         return f"{payload.get('n', 1)} single step{'s' if payload.get('n', 1) != 1 else ''}"
     if kind == "undo":
-        return f"undo {payload.get('id')}"
+        wanted = str(payload.get("id") or "")
+        return f"undo {said.get(wanted, wanted)}" if wanted else "undo the last command that lasts"
     return {"resume": "go on", "checkpoint": "save the weights"}.get(kind, kind)
+
+
+def _wished(state: Mapping[str, Any]) -> str:
+    """A prompt's state in words: in every step, out of the pool, 2.5 × its rollouts, or as any other."""
+    words = [
+        word for word, on in (("in every step", state["pinned"]), ("out of the pool", not state["available"])) if on
+    ]
+    words += [f"{_figure(state['factor'])} × its rollouts"] if state["factor"] != 1 else []
+    return ", ".join(words) or "as any other"
 
 
 def _name(key: str) -> str:
