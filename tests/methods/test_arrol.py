@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
+from contract.scripted import ScriptedWorld
 
 from workbench.methods.arrol import CARD, Arrol, Quality
+from workbench.methods.grpo import Grpo
 from workbench.numerics.heads import Head
-from workbench.types import Frontier, Ragged
+from workbench.pipeline import Pipeline, run
+from workbench.types import Budget, Frontier, Ragged
 
 
 def test_protected_rows_tell_the_chance_of_the_draw():
@@ -24,3 +27,13 @@ def test_protected_rows_tell_the_chance_of_the_draw():
         assert (cut.width > 0).sum() >= 2  # however small the chance
         assert np.allclose(cut.propensity, 0.1)
     assert any("no exact weight" in d for d in CARD.deviations)
+
+
+def test_scores_are_held_against_outcomes_before_the_head_learns_them():
+    pipeline, world = Pipeline(Grpo(), Arrol(l_detect=1)), ScriptedWorld(24, Arrol().needs)
+    states, step = next(run(pipeline, world, Budget(prompts=6, rollouts=48), steps=1))
+    made, seen = states["arrol"], step.rollouts.plain
+    assert np.abs(made.head.outer).sum() > 0  # it has learned
+    right = step.rollouts.correct[seen].sum()
+    assert (made.pos[64], made.neg[64]) == (right, seen.sum() - right)  # sigmoid(0) of 128 bins: it knew nothing then
+    assert made.pos.sum() + made.neg.sum() == seen.sum()
