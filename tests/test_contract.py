@@ -26,6 +26,7 @@ from workbench.types import (
     Fork,
     Frontier,
     Loss,
+    Picked,
     Plan,
     Ragged,
     Resume,
@@ -255,7 +256,7 @@ def calls(method: Method) -> dict[str, tuple[type, tuple]]:
     wanting = draft.with_(prompts=draft.prompts[:0], wanted=5, rollouts=None, plan=None)
     plan = Plan(draft.fresh, np.full(len(draft.fresh), 4))
     return {
-        "select": (np.ndarray, (state, wanting)),
+        "select": (Picked, (state, wanting)),
         "allocate": (Plan, (state, draft.with_(rollouts=None, plan=None))),
         "amend": (Plan, (state, plan, draft.with_(rollouts=None, plan=None))),
         "more": (int, (state, draft)),
@@ -310,10 +311,20 @@ def test_select_takes_distinct_candidates(slug: str, wanted: int, free: int) -> 
     state, draft = draft_after(method)
     available = np.arange(24) >= 24 - free
     draft = draft.with_(available=available, prompts=np.array([23]), wanted=wanted, rollouts=None, plan=None)
-    rows = method.select(state, draft, rng())
+    rows, why = method.select(state, draft, rng())
     assert np.issubdtype(rows.dtype, np.integer)
     assert len(np.unique(rows)) == len(rows) <= wanted
     assert np.isin(rows, draft.candidates()).all()
+    assert all(len(figure) == len(rows) for figure in why.values())
+
+
+@acting("select")
+def test_select_says_by_what_it_chose(slug: str) -> None:
+    method = METHODS[slug]()
+    state, draft = draft_after(method)
+    why = method.select(state, draft.with_(prompts=draft.prompts[:0], wanted=4, rollouts=None, plan=None), rng()).why
+    assert why
+    assert all(np.isfinite(figure).all() for figure in why.values())
 
 
 @acting("allocate")

@@ -11,9 +11,9 @@ from workbench.methods.grpo import Grpo
 from workbench.methods.mc_grpo import McGrpo
 from workbench.methods.mopps import Mopps
 from workbench.methods.vade import Vade
-from workbench.pipeline import MAX_ROUNDS, Pipeline, advance, generator, join, run
+from workbench.pipeline import MAX_ROUNDS, Pipeline, Wishes, advance, generator, join, run
 from workbench.stages import Card, Method, Only
-from workbench.types import Advantage, Budget, Draft, Plan, Rollouts
+from workbench.types import Advantage, Budget, Draft, Picked, Plan, Rollouts
 
 BUDGET = Budget(prompts=4, rollouts=16)
 
@@ -96,6 +96,37 @@ def test_what_cannot_stand_together_is_said() -> None:
         Pipeline(Grpo)
     with pytest.raises(ValueError, match="Doubtful needs oracle, teacher, which ScriptedWorld does not offer"):
         next(run(Pipeline(Grpo(), Doubtful()), ScriptedWorld(), BUDGET, steps=1))
+
+
+@dataclass(frozen=True)
+class Told(Method):
+    """Chooses prompts 3 and 1 and says by what."""
+
+    card = card("told")
+
+    def select(self, state: object, draft: Draft, rng: np.random.Generator) -> Picked:
+        return Picked(np.array([3, 1]), {"gain": np.array([0.5, 0.25]), "n": np.array([7.0, 8.0])})
+
+
+@dataclass(frozen=True)
+class Reasoned(Method):
+    """Two rollouts each, for reasons of its own."""
+
+    card = card("reasoned")
+
+    def allocate(self, state: object, draft: Draft, rng: np.random.Generator) -> Plan:
+        fresh = np.sort(draft.fresh)
+        return Plan(fresh, np.full(len(fresh), 2), why={"n": np.full(len(fresh), 2.0)})
+
+
+def test_what_a_prompt_was_chosen_by_stands_with_its_asks() -> None:
+    pipeline, world = Pipeline(Grpo(), Told(), Reasoned()), ScriptedWorld(6)
+    pinned = Wishes(pinned=np.array([2]))
+    plan = advance(pipeline, pipeline.init(world.pool), world, Budget(3, 6), step=1, wishes=pinned)[1].plan
+    assert plan.prompt.tolist() == [1, 2, 3]
+    assert plan.why["n"].tolist() == [2.0, 2.0, 2.0]
+    np.testing.assert_equal(plan.why["gain"], [0.25, np.nan, 0.5])  # nobody chose what is pinned
+    np.testing.assert_equal(plan.why["told.n"], [8.0, np.nan, 7.0])
 
 
 def test_a_selector_is_held_to_the_candidates() -> None:

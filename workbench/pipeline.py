@@ -28,6 +28,7 @@ from workbench.types import (
     Event,
     Fork,
     Frontier,
+    Picked,
     Plan,
     Pool,
     Rollouts,
@@ -340,15 +341,16 @@ def _decide(
 ) -> tuple[Draft, Plan]:
     """One round's select, allocate and amend: the draft with its fresh prompts, and the plan (empty = nothing more)."""
     step, round_ = draft.step, draft.round
-    fresh = np.empty(0, np.int64)
+    picked, selector = Picked(np.empty(0, np.int64)), pipeline.decider("select")
+    fresh = picked.rows
     if draft.wanted > 0:
-        method = pipeline.decider("select")
-        rng = generator(seed, step, round_, "select", method.name)
-        fresh = np.asarray(_bound(method, "select", states)(draft, rng), np.int64)
+        rng = generator(seed, step, round_, "select", selector.name)
+        picked = Picked.of(_bound(selector, "select", states)(draft, rng))
+        fresh = picked.rows
         allowed = np.isin(fresh, draft.candidates())
         if len(np.unique(fresh)) != len(fresh) or not allowed.all() or len(fresh) > draft.wanted:
             raise ValueError(
-                f"{type(method).__name__}.select returned {len(fresh)} rows for {draft.wanted} wanted prompts"
+                f"{type(selector).__name__}.select returned {len(fresh)} rows for {draft.wanted} wanted prompts"
                 f" ({len(fresh) - len(np.unique(fresh))} twice, {int((~allowed).sum())} not among the candidates)"
             )
     if round_ == 0 and not len(fresh) and not len(draft.prompts):
@@ -358,6 +360,7 @@ def _decide(
     draft = draft.with_(fresh=fresh if round_ else prompts, prompts=prompts)
     method = pipeline.decider("allocate")
     plan = _bound(method, "allocate", states)(draft, generator(seed, step, round_, "allocate", method.name))
+    plan = _with_figures(plan, picked, selector.name, len(draft.available))
     if wishes.boost is not None:
         plan = boosted(plan, wishes.boost[plan.prompt])
     for method in pipeline.actors("amend"):
@@ -369,6 +372,18 @@ def _decide(
         folded_through=step - 1,
         step=step,
     )
+
+
+def _with_figures(plan: Plan, picked: Picked, selector: str, n_prompts: int) -> Plan:
+    """The plan with the numbers that its prompts were chosen by; NaN where the selector did not choose the prompt.
+
+    A name that the allocation has too gets the selector's in front."""
+    why = {}
+    for name, figure in picked.why.items():
+        known = np.full(n_prompts, np.nan)
+        known[picked.rows] = figure
+        why[name if name not in plan.why else f"{selector}.{name}"] = known[plan.prompt]
+    return replace(plan, why={**why, **plan.why}) if why else plan
 
 
 def _gather(

@@ -50,7 +50,7 @@ VERBS = (
 )
 """All verbs, in the order in which a step comes to them.
 
-select(state, draft, rng) -> (P,) rows     which prompts, at most draft.wanted of draft.candidates()
+select(state, draft, rng) -> Picked        which prompts, at most draft.wanted of draft.candidates(), and by what figures
 allocate(state, draft, rng) -> Plan        how many rollouts for draft.fresh (or, in a later round, for any prompt)
 amend(state, plan, draft, rng) -> Plan     hints, one rollout more, caps
 more(state, draft) -> int                  prompts still wanted in this step; the pipeline's own selector picks them

@@ -199,6 +199,24 @@ class Ask(NamedTuple):
     why: Mapping[str, float] = MappingProxyType({})
 
 
+class Picked(NamedTuple):
+    """What a selector chose: rows (P,) int64 of the pool, first choice first. why maps a name to (P,) floats: the numbers
+    each was chosen by, recorded with its asks."""
+
+    rows: np.ndarray
+    why: Mapping[str, np.ndarray] = MappingProxyType({})
+
+    @classmethod
+    def of(cls, chosen: Picked | np.ndarray) -> Picked:
+        """Rows alone are a choice that gives no reason."""
+        return chosen if isinstance(chosen, Picked) else cls(np.asarray(chosen, np.int64))
+
+    @classmethod
+    def among(cls, rows: np.ndarray, best: np.ndarray, **why: np.ndarray) -> Picked:
+        """Of candidates rows (M,) those at positions best (P,), each with its figures out of columns (M,)."""
+        return cls(rows[best], {name: np.asarray(column, float)[best] for name, column in why.items()})
+
+
 @dataclass(frozen=True, eq=False)
 class Plan:
     """What to generate: A asks as columns.

@@ -114,7 +114,7 @@ def test_a_million_prompts() -> None:
     method = DotsRr(features="prompt")
     state = method.init(pool_of(10))._replace(d_hat=np.random.default_rng(0).random(10**6), taken=np.zeros(10**6, bool))
     draft = Draft(1, Budget(16, 128), np.ones(10**6, bool), np.empty(0, np.int64), wanted=16)
-    rows = method.select(state, draft, np.random.default_rng(1))
+    rows = method.select(state, draft, np.random.default_rng(1)).rows
     assert np.abs(state.d_hat[rows] - 0.5).max() < 0.02
 
 

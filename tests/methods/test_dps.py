@@ -111,13 +111,13 @@ def test_the_surest_partly_solved_are_taken() -> None:
     mu = np.stack([(1 - partly) / 2, partly, (1 - partly) / 2])
     state = Chains(np.ones((3, 3, n)), mu, mu, np.zeros(n, np.int64))
     draft = Draft(1, Budget(5, 20), np.ones(n, bool), np.empty(0, np.int64), wanted=5)
-    assert Dps().select(state, draft, np.random.default_rng(0)).tolist() == [99, 98, 97, 96, 95]
+    assert Dps().select(state, draft, np.random.default_rng(0)).rows.tolist() == [99, 98, 97, 96, 95]
 
 
 def test_ties_are_broken_by_luck() -> None:
     draft = Draft(1, Budget(5, 20), np.ones(50, bool), np.empty(0, np.int64), wanted=5)
     state = Dps().init(pool_of(50))
-    taken = {tuple(Dps().select(state, draft, np.random.default_rng(s))) for s in range(3)}
+    taken = {tuple(Dps().select(state, draft, np.random.default_rng(s)).rows) for s in range(3)}
     assert len(taken) == 3
 
 

@@ -94,7 +94,7 @@ def test_places_go_where_advantages_are_large() -> None:
     window = np.stack([np.full(300, 0.05), np.tile([1.0, -1.0], 150)])
     state = Bandit(source, window, np.array([5000, 5000]), np.zeros(2), np.zeros(2))
     draft = Draft(1, Budget(16, 128), np.ones(n, bool), np.empty(0, np.int64), wanted=16)
-    assert (Dump().select(state, draft, np.random.default_rng(0)) % 2 == 1).all()
+    assert (Dump().select(state, draft, np.random.default_rng(0)).rows % 2 == 1).all()
 
 
 def test_a_simulated_run_draws_less_where_nothing_is_learned() -> None:

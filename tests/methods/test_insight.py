@@ -93,17 +93,17 @@ def test_a_fresh_pool_is_swept_first() -> None:
     state = Insight().init(pool_of(40))
     state = Belief(np.where(np.arange(40) < 30, 4.0, state.alpha), np.where(np.arange(40) < 30, 6.0, state.beta))
     draft = Draft(1, Budget(8, 64), np.ones(40, bool), np.empty(0, np.int64), wanted=8)
-    assert (Insight().select(state, draft, np.random.default_rng(0)) >= 30).all()
+    assert (Insight().select(state, draft, np.random.default_rng(0)).rows >= 30).all()
 
 
 def test_simpler_rivals() -> None:
     state = Belief(np.array([1.0, 50, 9, 1]), np.array([1.0, 50, 1, 9]))
     draft = Draft(1, Budget(1, 8), np.ones(4, bool), np.empty(0, np.int64), wanted=1)
     rng = np.random.default_rng
-    assert Insight(criterion="evidence").select(state, draft, rng(0)).tolist() == [0]
-    assert Insight(criterion="difficulty").select(state, draft, rng(0))[0] in (0, 1)
+    assert Insight(criterion="evidence").select(state, draft, rng(0)).rows.tolist() == [0]
+    assert Insight(criterion="difficulty").select(state, draft, rng(0)).rows[0] in (0, 1)
     draft = draft.with_(wanted=4)
-    assert Insight().select(state, draft, rng(0)).tolist() == [0, 3, 1, 2]  # of 9:1 and 1:9 the harder comes first
+    assert Insight().select(state, draft, rng(0)).rows.tolist() == [0, 3, 1, 2]  # of 9:1 and 1:9 the harder comes first
 
 
 def test_a_simulated_run_learns_what_it_believes() -> None:

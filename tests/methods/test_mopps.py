@@ -63,6 +63,9 @@ def test_expected_distance_is_the_mean_of_the_draws() -> None:
     assert np.isclose(((draws - 0.5) ** 2).mean(), expected_sq_distance(3, 5), rtol=0.02)
 
 
+NONE = np.empty(0, np.int64)
+
+
 def state_of(method: Mopps, n: int = 200) -> tuple[Belief, Draft]:
     alpha = np.where(np.arange(n) % 2, 500.0, 5.0)  # odd prompts are surely solved, even ones about half
     beta = np.where(np.arange(n) % 2, 1.0, 5.0)
@@ -72,26 +75,38 @@ def state_of(method: Mopps, n: int = 200) -> tuple[Belief, Draft]:
 @pytest.mark.parametrize("strategy", ["topk", "threshold"])
 def test_prompts_near_the_target_are_taken(strategy: str) -> None:
     state, draft = state_of(Mopps())
-    rows = Mopps(strategy=strategy).select(state, draft, np.random.default_rng(0))
+    rows = Mopps(strategy=strategy).select(state, draft, np.random.default_rng(0)).rows
     assert len(rows) == 8
     assert (rows % 2 == 0).all()
+
+
+def test_the_drawn_rates_are_told() -> None:
+    n = 50
+    state, draft = Belief(np.full(n, 2.0), np.full(n, 3.0)), Draft(1, Budget(4, 8), np.ones(n, bool), NONE, wanted=4)
+    luck = np.random.default_rng(0)
+    luck.random(n), luck.random(n)
+    drawn = draw(*state, luck)
+    rows, why = Mopps(target=0.4, ts_ratio=100).select(state, draft, np.random.default_rng(0))
+    assert rows.tolist() == np.argsort((drawn - 0.4) ** 2, kind="stable")[:4].tolist()
+    assert why["draw"].tolist() == drawn[rows].tolist()
+    assert why["distance"].tolist() == np.abs(drawn[rows] - 0.4).tolist()
 
 
 def test_threshold_falls_back_to_the_nearest_to_the_band() -> None:
     draft = state_of(Mopps())[1]
     state = Belief(np.linspace(1e5, 9e5, 200), np.full(200, 1e4))  # all above 0.9
-    rows = Mopps(strategy="threshold", ts_ratio=100).select(state, draft, np.random.default_rng(0))
+    rows = Mopps(strategy="threshold", ts_ratio=100).select(state, draft, np.random.default_rng(0)).rows
     assert rows.max() < 12
 
 
 def test_uniform_takes_any() -> None:
     state, draft = state_of(Mopps())
-    assert len(Mopps(strategy="uniform").select(state, draft, np.random.default_rng(0))) == 8
+    assert len(Mopps(strategy="uniform").select(state, draft, np.random.default_rng(0)).rows) == 8
 
 
 def test_candidates_are_few_times_the_batch() -> None:
     state, draft = state_of(Mopps())
-    one, two = (Mopps(ts_ratio=1).select(state, draft, np.random.default_rng(s)) for s in (0, 1))
+    one, two = (Mopps(ts_ratio=1).select(state, draft, np.random.default_rng(s)).rows for s in (0, 1))
     assert (one % 2 == 1).any()  # with no choice left, sure prompts come too
     assert set(one) != set(two)
 
@@ -101,7 +116,7 @@ def test_a_prompt_keeps_its_luck_when_another_belief_changes() -> None:
     draft = Draft(1, Budget(1, 8), np.ones(n, bool), np.empty(0, np.int64), wanted=n)
     alpha = np.ones(n)
     alpha[5] = 50.0
-    order = [Mopps().select(Belief(a, np.ones(n)), draft, np.random.default_rng(3)) for a in (np.ones(n), alpha)]
+    order = [Mopps().select(Belief(a, np.ones(n)), draft, np.random.default_rng(3)).rows for a in (np.ones(n), alpha)]
     assert [i for i in order[0] if i != 5] == [i for i in order[1] if i != 5]
 
 

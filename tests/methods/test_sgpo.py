@@ -75,7 +75,7 @@ def test_phases_go_from_small_groups_to_large_ones() -> None:
     pool = profiled([4] * 6 + [2] * 3 + [1] * 3 + [8] * 4)
     state, draft, rng = Sgpo().init(pool), draft_of(pool, 3, 24), np.random.default_rng(0)
     for phase, (low, high, size) in enumerate([(0, 6, 2), (6, 9, 4), (9, 12, 8)]):
-        rows = Sgpo().select(state._replace(phase=phase), draft, rng)
+        rows = Sgpo().select(state._replace(phase=phase), draft, rng).rows
         assert ((rows >= low) & (rows < high)).all()
         made = Sgpo().allocate(state._replace(phase=phase), draft.with_(fresh=rows, prompts=rows), rng)
         assert made.n.tolist() == [size] * len(rows)
@@ -84,7 +84,7 @@ def test_phases_go_from_small_groups_to_large_ones() -> None:
 def test_trivial_prompts_come_last_and_short_phases_are_filled() -> None:
     pool = profiled([4, 2, 1, 8, 8])
     state, draft = Sgpo().init(pool), draft_of(pool, 5, 40)
-    rows = Sgpo().select(state, draft, np.random.default_rng(0))
+    rows = Sgpo().select(state, draft, np.random.default_rng(0)).rows
     assert rows[:3].tolist() == [0, 1, 2]
     assert sorted(rows[3:].tolist()) == [3, 4]
 
@@ -92,7 +92,7 @@ def test_trivial_prompts_come_last_and_short_phases_are_filled() -> None:
 def test_as_many_prompts_as_the_budget_pays_for() -> None:
     pool = profiled([1] * 20)
     state, draft = Sgpo().init(pool)._replace(phase=2), draft_of(pool, 10, 40)
-    rows = Sgpo().select(state, draft, np.random.default_rng(0))
+    rows = Sgpo().select(state, draft, np.random.default_rng(0)).rows
     assert len(rows) == 5
     made = Sgpo().allocate(state, draft.with_(fresh=rows, prompts=rows), np.random.default_rng(0))
     assert made.n.tolist() == [8] * 5

@@ -114,7 +114,7 @@ def test_a_million_prompts_and_a_large_batch() -> None:
     method = Trace()
     state = method.init(pool_of(2))._replace(right=np.zeros(10**6), wrong=np.zeros(10**6))
     draft = Draft(1, Budget(16, 128), np.ones(10**6, bool), np.empty(0, np.int64), wanted=16)
-    assert len(method.select(state, draft, np.random.default_rng(0))) == 16
+    assert len(method.select(state, draft, np.random.default_rng(0)).rows) == 16
     made = root_allocation(np.random.default_rng(0).random(10_000), 80_000, 2, 80_000)
     assert made.spent == 80_000
 

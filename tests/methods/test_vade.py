@@ -104,7 +104,7 @@ def test_the_deterministic_variant_takes_the_largest_expected_gain() -> None:
     from workbench.types import Draft
 
     draft = Draft(9, Budget(5, 20), np.ones(30, bool), np.empty(0, np.int64), wanted=5)
-    rows = method.select(state, draft, np.random.default_rng(0))
+    rows = method.select(state, draft, np.random.default_rng(0)).rows
     gain = method.reveal(state)["gain"]
     assert gain[rows].min() >= np.sort(gain)[-5]
 

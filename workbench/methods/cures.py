@@ -15,7 +15,7 @@ from workbench.numerics.beliefs import Belief, check_counts, set_rows
 from workbench.numerics.looks import Looks, affordable, look
 from workbench.numerics.picks import largest, smallest
 from workbench.stages import Card, Method
-from workbench.types import Draft, Plan, Pool, Step
+from workbench.types import Draft, Picked, Plan, Pool, Step
 
 CARD = Card(
     slug="cures",
@@ -220,14 +220,15 @@ class Cures(Method):
             "wait": state.distance.astype(float),
         }
 
-    def select(self, state: Slices, draft: Draft, rng: np.random.Generator) -> np.ndarray:
+    def select(self, state: Slices, draft: Draft, rng: np.random.Generator) -> Picked:
         """Prompts that the first look owes something, if there are any; else those of the slice by their chances, without
         replacement, and of the next slices where it is smaller than the step."""
         rows = draft.candidates()
         noise = rng.gumbel(size=len(state.part))[rows]
-        owed = rows[self._owed(state)[rows] > 0]
-        if len(owed):
-            return owed[smallest(noise[np.searchsorted(rows, owed)], draft.wanted)]
+        owed = self._owed(state)[rows]
+        if owed.any():
+            lacking = np.flatnonzero(owed)
+            return Picked.among(rows, lacking[smallest(noise[lacking], draft.wanted)], owed=owed)
         p = state.belief.mean[rows]
         temperature = state.belief.alpha[rows] * 100 if self.mode == "code" else self.tau  # alpha = accepted + 1
         keys = np.sqrt(p * (1 - p)) / temperature + noise  # Gumbel's trick: the largest keys are a draw by softmax
@@ -238,8 +239,8 @@ class Cures(Method):
             if left <= 0:
                 break
             there = np.flatnonzero(distance == turn)
-            picked.append(rows[there[largest(keys[there], left)]])
-        return np.concatenate([np.empty(0, np.int64), *picked])
+            picked.append(there[largest(keys[there], left)])
+        return Picked.among(rows, np.concatenate([np.empty(0, np.int64), *picked]), p=p, wait=distance)
 
     def allocate(self, state: Slices, draft: Draft, rng: np.random.Generator) -> Plan:
         """What the first look owes, where all fresh prompts are owed something; else quotas by sigma, to the budget."""

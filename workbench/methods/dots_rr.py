@@ -14,7 +14,7 @@ from workbench.numerics.picks import largest, smallest
 from workbench.numerics.predictors import Context, Features, likeness, needs_of, points_of
 from workbench.numerics.replay import appended, groups_of, renumbered, stored
 from workbench.stages import Card, Method
-from workbench.types import Batch, Draft, Loss, Pool, Ragged, Rollouts, Step
+from workbench.types import Batch, Draft, Loss, Picked, Pool, Ragged, Rollouts, Step
 
 CARD = Card(
     slug="dots_rr",
@@ -253,19 +253,23 @@ class DotsRr(Method):
         low, high = np.clip(mean - 1.64 * state.error, 0, 1), np.clip(mean + 1.64 * state.error, 0, 1)
         return {"mean": mean, "low": low, "high": high, "d_hat": state.d_hat}
 
-    def select(self, state: Memory, draft: Draft, rng: np.random.Generator) -> np.ndarray:
+    def select(self, state: Memory, draft: Draft, rng: np.random.Generator) -> Picked:
         """Draws without replacement (Gumbel's trick) among what this cycle has not seen; the share sigma after cycle 0."""
         luck = rng.gumbel(size=len(state.d_hat))
         rows = draft.candidates()
         wanted = draft.wanted
         if draft.round == 0 and state.steps >= self.mu:
             wanted = min(wanted, max(round(self.sigma * wanted), 1))
-        score = luck[rows] - np.abs(state.d_hat[rows] - self.target) / self.tau
+        d_hat = state.d_hat[rows]
+        distance = np.abs(d_hat - self.target)
+        score = luck[rows] - distance / self.tau
         unseen = np.flatnonzero(~state.taken[rows])
         if len(unseen) >= wanted:
-            return rows[unseen[largest(score[unseen], wanted)]]
-        seen = np.flatnonzero(state.taken[rows])
-        return rows[np.concatenate([unseen, seen[largest(score[seen], wanted - len(unseen))]])]
+            best = unseen[largest(score[unseen], wanted)]
+        else:
+            seen = np.flatnonzero(state.taken[rows])
+            best = np.concatenate([unseen, seen[largest(score[seen], wanted - len(unseen))]])
+        return Picked.among(rows, best, d_hat=d_hat, distance=distance)
 
     def replay(self, state: Memory, rollouts: Rollouts, draft: Draft, rng: np.random.Generator) -> Rollouts:
         """Groups from the buffer for the prompts that this step did not draw, from the second cycle on."""

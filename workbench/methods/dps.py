@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 
 from workbench.numerics.picks import largest, smallest
 from workbench.stages import Card, Method
-from workbench.types import Draft, Pool, Step
+from workbench.types import Draft, Picked, Pool, Step
 
 CARD = Card(
     slug="dps",
@@ -215,9 +215,10 @@ class Dps(Method):
             "times_sampled": state.times_sampled.astype(float),
         }
 
-    def select(self, state: Chains, draft: Draft, rng: np.random.Generator) -> np.ndarray:
+    def select(self, state: Chains, draft: Draft, rng: np.random.Generator) -> Picked:
         """The candidates with the best scores; which are candidates, and who wins a tie, is drawn."""
         rows = draft.candidates()
         luck = rng.random(len(state.times_sampled))[rows]
         rows = rows[smallest(luck, ceil(self.candidate_ratio * draft.wanted))]
-        return rows[largest(score(state.mu_prior[:, rows], self.entropy_weight), draft.wanted)]
+        worth = score(state.mu_prior[:, rows], self.entropy_weight)
+        return Picked.among(rows, largest(worth, draft.wanted), partly=state.mu_prior[PARTLY, rows], score=worth)

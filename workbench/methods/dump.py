@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 from workbench.numerics import beta as beta_law
 from workbench.numerics.picks import smallest
 from workbench.stages import Card, Method
-from workbench.types import Draft, Pool, Step
+from workbench.types import Draft, Picked, Pool, Step
 
 CARD = Card(
     slug="dump",
@@ -198,9 +198,10 @@ class Dump(Method):
         }
         return {name: column[state.source] for name, column in columns.items()}
 
-    def select(self, state: Bandit, draft: Draft, rng: np.random.Generator) -> np.ndarray:
+    def select(self, state: Bandit, draft: Draft, rng: np.random.Generator) -> Picked:
         """A source for every place, then its candidates in random order."""
         rows = draft.candidates()
         luck = rng.random(len(state.source))[rows]
-        probs = ucb_and_probs(state.learnability, state.counts, self.tau).probs
-        return rows[spread(probs, state.source[rows], luck, draft.wanted, rng)]
+        arms, source = ucb_and_probs(state.learnability, state.counts, self.tau), state.source[rows]
+        best = spread(arms.probs, source, luck, draft.wanted, rng)
+        return Picked.among(rows, best, ucb=arms.ucb[source], prob=arms.probs[source])

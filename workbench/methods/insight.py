@@ -15,7 +15,7 @@ from workbench.numerics.beliefs import Belief, posterior_update, set_rows
 from workbench.numerics.beta import digamma, log_beta, log_gamma
 from workbench.numerics.picks import largest, smallest
 from workbench.stages import Card, Method
-from workbench.types import Draft, Pool, Step
+from workbench.types import Draft, Picked, Pool, Step
 
 CARD = Card(
     slug="insight",
@@ -164,14 +164,17 @@ class Insight(Method):
         }
         return {name: column[which] for name, column in columns.items()}
 
-    def select(self, state: Belief, draft: Draft, rng: np.random.Generator) -> np.ndarray:
+    def select(self, state: Belief, draft: Draft, rng: np.random.Generator) -> Picked:
         """The best of `candidate_ratio` random candidates for each place; among equals, who was drawn first."""
         rows = draft.candidates()
         luck = rng.random(len(state.alpha))[rows]
         rows = rows[smallest(luck, ceil(self.candidate_ratio * draft.wanted))]
         a, b = state.alpha[rows], state.beta[rows]
         if self.criterion == "wmi":
-            worth = wmi(a, b, self.K, self.eta, self.mu).score
-        else:
-            worth = -np.abs(a / (a + b) - 0.5) if self.criterion == "difficulty" else -(a + b)
-        return rows[largest(worth, draft.wanted)]
+            worth = wmi(a, b, self.K, self.eta, self.mu)
+            told = {"weight": worth.weight, "information": worth.mutual_information}
+            return Picked.among(rows, largest(worth.score, draft.wanted), **told, score=worth.score)
+        if self.criterion == "difficulty":
+            phi_bar = a / (a + b)
+            return Picked.among(rows, smallest(np.abs(phi_bar - 0.5), draft.wanted), phi_bar=phi_bar)
+        return Picked.among(rows, smallest(a + b, draft.wanted), evidence=a + b)

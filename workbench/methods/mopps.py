@@ -15,7 +15,7 @@ from workbench.numerics import beta as beta_law
 from workbench.numerics.beliefs import Belief, check_counts, posterior_update, set_rows
 from workbench.numerics.picks import smallest
 from workbench.stages import Card, Method
-from workbench.types import Draft, Pool, Step
+from workbench.types import Draft, Picked, Pool, Step
 
 CARD = Card(
     slug="mopps",
@@ -64,8 +64,12 @@ def select_topk(draws: ArrayLike, batch_size: int, target: float = 0.5) -> np.nd
 
 def select_threshold_fallback(draws: ArrayLike, batch_size: int, low: float = 0.3, high: float = 0.7) -> np.ndarray:
     """Positions of the batch_size draws nearest to the band [low, high]; those inside come first, in candidate order."""
-    draws = np.asarray(draws, float)
-    return smallest(np.maximum(np.maximum(low - draws, draws - high), 0.0), batch_size)
+    return smallest(_outside(np.asarray(draws, float), low, high), batch_size)
+
+
+def _outside(draws: np.ndarray, low: float, high: float) -> np.ndarray:
+    """(M,) distance of each draw to the band [low, high], 0 inside."""
+    return np.maximum(np.maximum(low - draws, draws - high), 0.0)
 
 
 def expected_sq_distance(alpha: ArrayLike, beta: ArrayLike, target: float = 0.5) -> np.ndarray:
@@ -124,18 +128,21 @@ class Mopps(Method):
             "distance": expected_sq_distance(*state, self.target),
         }
 
-    def select(self, state: Belief, draft: Draft, rng: np.random.Generator) -> np.ndarray:
+    def select(self, state: Belief, draft: Draft, rng: np.random.Generator) -> Picked:
         """The candidates whose draws lie best. All draws are columns over the whole pool, so that a prompt meets the
-        same luck whatever else is in the pipeline."""
+        same luck whatever else is in the pipeline. draw = the drawn rate, distance = its own to the target or the band."""
         rows, n = draft.candidates(), len(state.alpha)
         luck, order = rng.random(n), rng.random(n)
         rows = rows[np.sort(smallest(luck[rows], ceil(self.ts_ratio * draft.wanted)))]
         if self.strategy == "uniform":
-            return rows[smallest(order[rows], draft.wanted)]
+            return Picked.among(rows, smallest(order[rows], draft.wanted))
         draws = draw(*state, rng)[rows]
         if self.strategy == "topk":
-            return rows[select_topk(draws, draft.wanted, self.target)]
+            best = select_topk(draws, draft.wanted, self.target)
+            return Picked.among(rows, best, draw=draws, distance=np.abs(draws - self.target))
         inside = np.flatnonzero((draws >= self.low) & (draws <= self.high))
         if len(inside) < draft.wanted:
-            return rows[select_threshold_fallback(draws, draft.wanted, self.low, self.high)]
-        return rows[inside[smallest(order[rows[inside]], draft.wanted)]]
+            best = select_threshold_fallback(draws, draft.wanted, self.low, self.high)
+        else:
+            best = inside[smallest(order[rows[inside]], draft.wanted)]
+        return Picked.among(rows, best, draw=draws, distance=_outside(draws, self.low, self.high))

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 from workbench.numerics import beta as beta_law
 from workbench.numerics.picks import largest
 from workbench.stages import Card, Method
-from workbench.types import Advantage, Draft, Pool, Ragged, Rollouts, Step
+from workbench.types import Advantage, Draft, Picked, Pool, Ragged, Rollouts, Step
 
 CARD = Card(
     slug="mssr",
@@ -245,12 +245,13 @@ class Mssr(Method):
             "visits": state.visits,
         }
 
-    def select(self, state: Tracker, draft: Draft, rng: np.random.Generator) -> np.ndarray:
+    def select(self, state: Tracker, draft: Draft, rng: np.random.Generator) -> Picked:
         """Prompts drawn without replacement by sqrt(v (1 - v)) + 1e-6."""
         rows = draft.candidates()
         noise = rng.gumbel(size=len(state.alpha))[rows]
         weight = sampling_weights(state.alpha[rows], state.beta[rows])
-        return rows[largest(np.log(weight) + noise, draft.wanted)]
+        v = tracker_value(state.alpha[rows], state.beta[rows], self.v_init)
+        return Picked.among(rows, largest(np.log(weight) + noise, draft.wanted), v=v, weight=weight)
 
     def estimate(self, state: Tracker, advantage: Advantage, draft: Draft, rng: np.random.Generator) -> Advantage:
         """Replace the advantages of the kept rollouts; the baseline is the value before this step's outcomes."""

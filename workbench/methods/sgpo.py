@@ -15,7 +15,7 @@ from workbench.numerics.beliefs import check_counts
 from workbench.numerics.looks import Looks, affordable, look
 from workbench.numerics.picks import smallest
 from workbench.stages import Card, Method
-from workbench.types import Draft, Plan, Pool, Step
+from workbench.types import Draft, Picked, Plan, Pool, Step
 
 CARD = Card(
     slug="sgpo",
@@ -200,14 +200,15 @@ class Sgpo(Method):
             "member": self._members(state, state.phase).astype(float),
         }
 
-    def select(self, state: Course, draft: Draft, rng: np.random.Generator) -> np.ndarray:
+    def select(self, state: Course, draft: Draft, rng: np.random.Generator) -> Picked:
         """Prompts that lack a profile, if there are any; else members of the phase that were visited least, as many as
         the budget pays for, filled up from the next phases and at last with what the plan leaves out."""
         rows = draft.candidates()
         luck = rng.random(len(state.visits))[rows]
-        owed = state.looks.owed(self.n_profile)[rows] > 0
+        owed = state.looks.owed(self.n_profile)[rows]
         if owed.any():
-            return rows[np.flatnonzero(owed)[smallest(luck[owed], draft.wanted)]]
+            lacking = np.flatnonzero(owed)
+            return Picked.among(rows, lacking[smallest(luck[lacking], draft.wanted)], owed=owed)
         wanted = min(draft.wanted, max(draft.budget.rollouts // self.buckets[state.phase], 1))
         picked = np.empty(0, np.int64)
         for later in range(len(self.buckets) + 1):
@@ -218,7 +219,8 @@ class Sgpo(Method):
             at = np.flatnonzero(inside & ~np.isin(rows, picked))
             order = np.lexsort((luck[at], state.visits[rows[at]]))
             picked = np.concatenate([picked, rows[at[order[: wanted - len(picked)]]]])
-        return picked
+        n, s = state.looks.tried[picked], state.looks.solved[picked]
+        return Picked(picked, {"p_hat": np.where(n > 0, s / np.maximum(n, 1), np.nan)})
 
     def allocate(self, state: Course, draft: Draft, rng: np.random.Generator) -> Plan:
         """The missing profile where all fresh prompts lack it; else every prompt's planned group size, less where the

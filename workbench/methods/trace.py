@@ -24,7 +24,7 @@ from workbench.numerics.hints import with_asks
 from workbench.numerics.picks import smallest
 from workbench.numerics.predictors import columns
 from workbench.stages import Card, Checkpoint, Method, given
-from workbench.types import Advantage, Draft, Fork, Frontier, Node, Plan, Pool, Rollouts, Step
+from workbench.types import Advantage, Draft, Fork, Frontier, Node, Picked, Plan, Pool, Rollouts, Step
 
 __all__ = ["prefix_allocation", "prefix_value", "root_allocation", "root_value", "tree_advantages", "tree_values"]
 
@@ -149,7 +149,7 @@ class Trace(Method):
         belief = self._belief(state)
         return columns(belief, {"root_value": root_value(belief.mean, 8)})
 
-    def select(self, state: Memory, draft: Draft, rng: np.random.Generator) -> np.ndarray:
+    def select(self, state: Memory, draft: Draft, rng: np.random.Generator) -> Picked:
         """Of a random set of candidates those for which two rollouts are worth most."""
         n = len(state.right)
         luck, order = rng.random(n), rng.random(n)
@@ -157,7 +157,7 @@ class Trace(Method):
         rows = rows[smallest(luck[rows], ceil(self.pool_factor * draft.wanted))]
         v = self._belief(state, rows).mean
         best = np.lexsort((order[rows], -v * (1 - v)))[: draft.wanted]
-        return rows[best]
+        return Picked.among(rows, best, variance=v * (1 - v))
 
     def allocate(self, state: Memory, draft: Draft, rng: np.random.Generator) -> Plan:
         """Rollouts of the fresh prompts; a prompt may get none."""

@@ -9,7 +9,7 @@ import numpy as np
 
 from workbench.numerics.apportion import apportion
 from workbench.stages import Card, Method
-from workbench.types import Draft, Plan, Pool, Step
+from workbench.types import Draft, Picked, Plan, Pool, Step
 
 CARD = Card(
     slug="uniform",
@@ -49,11 +49,12 @@ class Uniform(Method):
         count[step.prompts] += 1
         return Visits(count)
 
-    def select(self, state: Visits, draft: Draft, rng: np.random.Generator) -> np.ndarray:
-        """The candidates chosen least often, in random order."""
+    def select(self, state: Visits, draft: Draft, rng: np.random.Generator) -> Picked:
+        """The candidates chosen least often, in random order; count = how often."""
         rows = draft.candidates()
         draws = rng.random(len(state.count))[rows]
-        return rows[least_visited(state.count[rows], draws, draft.wanted)]
+        count = state.count[rows]
+        return Picked.among(rows, least_visited(count, draws, draft.wanted), count=count)
 
     def allocate(self, state: Visits, draft: Draft, rng: np.random.Generator) -> Plan:
         """The budget in equal parts over the fresh prompts; a refill costs the same per prompt."""

@@ -14,7 +14,7 @@ from workbench.numerics import beta as beta_law
 from workbench.numerics.beliefs import Belief, DecayedCounts, check_counts, set_rows
 from workbench.numerics.picks import largest
 from workbench.stages import Card, Method
-from workbench.types import Draft, Pool, Step
+from workbench.types import Draft, Picked, Pool, Step
 
 CARD = Card(
     slug="vade",
@@ -176,12 +176,13 @@ class Vade(Method):
             "gain": expected_info_gain(belief.alpha - 1, belief.beta - 1),
         }
 
-    def select(self, state: Memory, draft: Draft, rng: np.random.Generator) -> np.ndarray:
+    def select(self, state: Memory, draft: Draft, rng: np.random.Generator) -> Picked:
         """The candidates with the largest gain, drawn over the whole pool so that every prompt keeps its own luck."""
         rows = draft.candidates()
         belief = self.belief(state)
         if self.score == "expected":
             gain = expected_info_gain(belief.alpha - 1, belief.beta - 1)
-            return rows[largest(gain[rows], draft.wanted)]
+            return Picked.among(rows, largest(gain[rows], draft.wanted), gain=gain[rows])
         draws = beliefs.draw(*belief, rng)[rows]
-        return rows[select(draws, min(draft.wanted, len(rows)))]
+        best = select(draws, min(draft.wanted, len(rows)))
+        return Picked.among(rows, best, draw=draws, gain=info_gain(draws))
