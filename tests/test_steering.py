@@ -13,9 +13,9 @@ import pytest
 
 from workbench import Budget, Experiment, Session, Store
 from workbench.experiment import Run
+from workbench.inbox import Inbox, Request
 from workbench.obeying import Helm
 from workbench.pipeline import Pipeline, Wishes, boosted, rehearse
-from workbench.steering import Inbox, Request
 from workbench.types import Plan
 
 SMALL = Experiment(
@@ -105,6 +105,27 @@ def test_a_boost_takes_from_the_others_of_the_step(run) -> None:
     tell(run, "boost", prompt=prompt, factor=5)
     assert asked(run)[prompt] == 20
     assert sorted(asked(run).values()) == [4, 4, 4, 20]
+
+
+@pytest.mark.parametrize(("rollouts", "left"), [(4, 1), (8, 2)])
+def test_a_boost_that_would_change_nothing_is_refused(run, rollouts, left) -> None:
+    prompt = str(run.world.pool.ids[3])
+    tell(run, "set", rollouts=rollouts)
+    why = tell(run, "boost", prompt=prompt, factor=3)["payload"]["why"]
+    assert why.startswith(f"a boost of 3 would change nothing: {rollouts} rollouts for 4 prompts give this one {left},")
+    assert run.wishes.boost is None
+    tell(run, "set", rollouts=12)
+    assert tell(run, "boost", prompt=prompt, factor=3)["kind"] == "boost"
+
+
+def test_what_takes_long_is_said_while_it_is_done(run, monkeypatch) -> None:
+    inbox, said = Inbox(run.experiment.store, run.run), []
+    monkeypatch.setattr("workbench.methods.vade.Vade.observe", lambda self, *_: said.append(inbox.told()) or _[0])
+    request = inbox.put(Request.of("add", {"method": "vade"}, "ada"))
+    assert run.ready()
+    assert said == [(request.id, "reading 2 steps for vade")] * 2
+    assert inbox.told() == ("", "")
+    assert run.helm.known[request.id][0] == "swap"
 
 
 def test_boosted_plans_spend_what_was_planned() -> None:
@@ -428,7 +449,14 @@ def test_a_session_takes_the_same_words(tmp_path) -> None:
     session.step().wait(steps=1)
     with pytest.raises(ValueError, match="rollouts must be a whole number"):
         session.set(rollouts=0)
-    session.set(group_size=4).step().wait(steps=2)
+    session.set(group_size=4)
+    asked = session.asked
+    assert session.answer(asked) is None
+    session.step().wait(steps=2)
+    done = session.answer(asked)
+    assert (done["kind"], done["step"], done["who"], done["payload"]["to"]) == (
+        "set", 2, "grace", {"prompts": 4, "rollouts": 16}
+    )  # fmt: skip
     assert len(session.last.rollouts) == 16
     session.add("vade").remove("mopps").step().wait(steps=3)
     assert session.pipeline.text == "grpo + vade"

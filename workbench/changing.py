@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from workbench.pipeline import Pipeline, Wishes, rehearse
-from workbench.types import Budget
+from workbench.types import Budget, Plan
 
 if TYPE_CHECKING:
     from workbench.experiment import Run
@@ -111,7 +111,26 @@ def prompt(run: Run, kind: str, payload: Mapping[str, Any], rehearsed: bool) -> 
         | {"available": True, "factor": _number(payload, "factor", 0.1, 100.0) if kind == "boost" else 1.0},
         "free": {"pinned": False, "available": True, "factor": 1.0},
     }[kind]
+    if kind == "boost" and rehearsed:
+        _check_boost(run, row, to)
     return wished(run, kind, str(run.world.pool.ids[row]), to, rehearsed)
+
+
+def _check_boost(run: Run, row: int, to: Mapping[str, Any]) -> None:
+    """Raise ValueError where a boost would change nothing: every prompt of a step keeps two rollouts, or its one."""
+    wishes, available = _wishes(run, row, to), run.available.copy()
+    available[row] = True
+    pinned = wishes.pinned if row in wishes.pinned else np.append(wishes.pinned, row)
+    if to["factor"] == 1 or len(pinned) > run.budget.prompts:
+        return
+    plain = _wishes(run, row, {**to, "factor": 1.0}).boost
+    plans = [_rehearse(run, wishes=Wishes(pinned, boost), available=available) for boost in (plain, wishes.boost)]
+    without, with_ = (int(plan.n[plan.prompt == row].sum()) for plan in plans)
+    if with_ == without:
+        raise ValueError(
+            f"a boost of {to['factor']:g} would change nothing: {run.budget.rollouts} rollouts for {run.budget.prompts} prompts "
+            f"give this one {without}, and the others have none to spare or to take; set more rollouts first"
+        )
 
 
 def wished(run: Run, kind: str, prompt: str, to: Mapping[str, Any], rehearsed: bool) -> Change:
@@ -182,11 +201,11 @@ def checkpoint(run: Run) -> Change:
     return Change("checkpoint", {}, run.n_steps, act)
 
 
-def _rehearse(run: Run, budget: Budget | None = None, **other: Any) -> None:
-    """Let the pipeline plan the coming step as it would be; whatever it objects to is the reason of a refusal."""
+def _rehearse(run: Run, budget: Budget | None = None, **other: Any) -> Plan:
+    """The coming step as the pipeline would plan it; whatever it objects to is the reason of a refusal."""
     given = {"available": run.available, "wishes": run.wishes} | other
     try:
-        rehearse(
+        return rehearse(
             run.pipeline, run.states, budget or run.budget, step=run.n_steps + 1, seed=run.experiment.seed, **given
         )
     except Exception as error:

@@ -226,6 +226,7 @@ class Run:
             )
         self.experiment = experiment
         self.pipeline: Pipeline = experiment.pipeline  # type: ignore[assignment]
+        self._tell = tell
         tell("preparing the model and the tasks")
         self.world = experiment.build_world() if world is None else world
         self._lent = world is not None
@@ -433,6 +434,9 @@ class Run:
         states = new.init(self.world.pool) | kept
         fresh = [m for m in new.methods if m.name not in kept]
         if fresh and self.n_steps:
+            text = f"reading {self.n_steps:,} steps for {', '.join(m.name for m in fresh)}"
+            self._tell(text)
+            self.helm.tell(text)
             processes.by_first(self.writer.flush)
             with Store.open(self.experiment.store) as store:
                 for step in store.steps(self.run, self.world.pool, needs=new.needs):

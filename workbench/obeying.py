@@ -37,8 +37,8 @@ from workbench.changing import (
     whole,
     wished,
 )
+from workbench.inbox import CONTROLS, KINDS, Inbox, Request, taken_back
 from workbench.pipeline import Pipeline
-from workbench.steering import CONTROLS, KINDS, Inbox, Request, taken_back
 from workbench.store.errors import StoreError
 from workbench.types import Budget, Event
 
@@ -50,13 +50,17 @@ if TYPE_CHECKING:
 class Helm:
     """The requests to one run: those of this process, and those of its inbox. Ask from any thread.
 
-    paused, stopping: what `ready` obeys; refused: why the last request was not, "" when it was. It is made before the run, so that one can ask while the model loads."""
+    paused, stopping: what `ready` obeys; refused: why the last request was not, "" when it was; known, since: what
+    requests became, and from which step it acts; working: the request that is being done, and what takes long about it.
+    It is made before the run, so that one can ask while the model loads."""
 
     def __init__(self) -> None:
         self.paused = self.stopping = False
         self.singles = 0
         self.refused = ""
         self.known: dict[str, tuple[str, dict[str, Any]]] = {}
+        self.since: dict[str, int] = {}
+        self.working = ("", "")
         self._asked: deque[Request] = deque()
         self._later: list[tuple[int, str, dict[str, Any]]] = []
         self._inbox: Inbox | None = None
@@ -81,7 +85,14 @@ class Helm:
     def open(self, store_url: str, run: str) -> None:
         """Look into the inbox of a run from now on. What lies there already was asked of an earlier attempt."""
         self._inbox = Inbox(store_url, run)
+        self._inbox.tell("", "")
         self._stale = set(self._inbox.files())
+
+    def tell(self, text: str) -> None:
+        """Let who steers know what is being done for the request in hand; "" ends it."""
+        self.working = (self.working[0], text)
+        if self._inbox:
+            self._inbox.tell(*self.working)
 
     def ready(
         self, run: Run, stop: Callable[[], bool] = lambda: False, told: Callable[[], None] = lambda: None
@@ -154,14 +165,18 @@ class Helm:
 
     def _obey(self, run: Run, request: Request) -> None:
         found: list[Change] = []
+        self.working = (request.id, "")
         if not (why := self._why_not(request, lambda: found.append(self._checked(run, request)))):
             change = found[0]
             why = self._why_not(request, change.act)
+        if self.working[1]:
+            self.tell("")
         self.refused = why
         if why:
             self._refuse(run, request, why)
             return
         self.known[request.id] = (change.kind, change.payload)
+        self.since[request.id] = change.step
         head = {"id": request.id, "asked": request.asked}
         run.writer.command(change.kind, head | change.payload, change.step, request.who)
 
@@ -183,6 +198,7 @@ class Helm:
         head = {"id": request.id, "asked": request.asked}
         run.writer.command("refused", head | why, run.n_steps, request.who)
         self.known[request.id] = ("refused", why)
+        self.since[request.id] = run.n_steps
 
     def _checked(self, run: Run, request: Request) -> Change:
         """The change, or ValueError: what others write into the inbox must never end a run."""
@@ -275,6 +291,7 @@ class Helm:
         for row in rows:
             kind, payload = row["kind"], json.loads(row["payload"] or "{}")
             self.known[payload.get("id", "")] = (kind, payload)
+            self.since[payload.get("id", "")] = row["step"]
         swaps = [json.loads(r["payload"])["to"] for r in rows if r["kind"] == "swap"]
         plans = [Pipeline.parse(spec).spec for spec in (began["pipeline"], *swaps[-1:])]
         newer = {name for name in DIALS if given["world"].get(name) != began.get("world", {}).get(name)}

@@ -14,9 +14,10 @@ from typing import Any
 
 from workbench import processes
 from workbench.experiment import Experiment, Run
+from workbench.inbox import Request
 from workbench.obeying import Helm
 from workbench.pipeline import Pipeline
-from workbench.steering import Commands, Request, plain
+from workbench.steering import Commands, plain
 from workbench.types import Step
 
 ENDED = ("finished", "stopped", "failed")
@@ -45,6 +46,7 @@ class Session(Commands):
         self._next: Pipeline | None = None
         self._watchers: list[Callable[[Session], None]] = []
         self._wake = threading.Condition()
+        self._heard = 0
         self._thread: threading.Thread | None = None
         self._run: Run | None = None
 
@@ -76,13 +78,26 @@ class Session(Commands):
         return self._thread is not None and self._thread.is_alive()
 
     def ask(self, kind: str, **payload: Any) -> Session:
-        """Ask for something, a key of `steering.KINDS`. Raises ValueError where that cannot be; what only the coming step
+        """Ask for something, a key of `inbox.KINDS`. Raises ValueError where that cannot be; what only the coming step
         can tell, as after a change that still waits, is refused by it, and recorded so."""
         request = Request.of(kind, plain(payload), self.who)
         if self._run is not None:
             self._helm.check(self._run, request)
+        self.asked = request
         self._helm.ask(request)
         return self
+
+    def answer(self, request: Request) -> dict[str, Any] | None:
+        """The command that a request became, without asking the store; see `Commands.answer`."""
+        if (known := self._helm.known.get(request.id)) is None:
+            return None
+        step = self._helm.since.get(request.id, 0)
+        return {"kind": known[0], "payload": {"id": request.id} | known[1], "step": step, "who": request.who}
+
+    def told(self, request: Request) -> str:
+        """What the training thread is doing for a request."""
+        id, text = self._helm.working
+        return text if id == request.id else ""
 
     def start(self, paused: bool = False) -> Session:
         """Begin, or go on after a pause. paused=True prepares everything and waits for `step` or `resume`."""
@@ -143,7 +158,8 @@ class Session(Commands):
             self._wake.notify_all()
 
     def _paused(self) -> None:
-        if self.status != "paused":
+        if self.status != "paused" or self._heard != len(self._helm.known):
+            self._heard = len(self._helm.known)
             self._say("paused")
 
     def _work(self) -> None:

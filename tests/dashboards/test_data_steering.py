@@ -6,7 +6,7 @@ import pytest
 
 from workbench import Budget, Experiment
 from workbench.experiment import Run
-from workbench.steering import Inbox, Request, taken_back
+from workbench.inbox import Inbox, Request, taken_back
 from workbench.views.data import Source
 from workbench.views.data_steering import Told, record, sentence, steering
 from workbench.views.state import Selection

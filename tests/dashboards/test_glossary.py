@@ -1,7 +1,7 @@
 """No word of the pages that the glossary lacks."""
 
+from workbench.inbox import KINDS
 from workbench.stages import VERBS
-from workbench.steering import KINDS
 from workbench.types import FATES
 from workbench.views import theme
 from workbench.views.data import Source

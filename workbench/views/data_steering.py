@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from workbench.steering import Inbox, Request, taken_back
+from workbench.inbox import Inbox, Request, taken_back
 from workbench.views.text import one_line
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from typing import Any
 import panel as pn
 import panel_material_ui as pmui
 
-from workbench.steering import CONTROLS, Inbox, Request, me
+from workbench.inbox import CONTROLS, Inbox, Request, me
 from workbench.store.errors import StoreError
 from workbench.views import theme
 from workbench.views.cards import badge, head, told_table
@@ -55,7 +55,7 @@ class Wheel:
         self.open.param.watch(lambda _: self._opened(), "value")
         self.said = pane(styles={"flex": "1 1 220px", "width": "auto"})
         self.said.margin = (8, 0, 0, 6)
-        small = {"size": "small", "margin": (8, 8, 0, 0)}
+        small = {"size": "small", "margin": (10, 8, 0, 0)}
         self.settings = {
             "prompts": pmui.IntInput(label="Prompts a step", value=1, start=1, width=120, **small),
             "group_size": pmui.IntInput(label="Rollouts of each", value=1, start=1, step=1, width=120, **small),
@@ -64,26 +64,26 @@ class Wheel:
         }  # fmt: skip
         for name, widget in self.settings.items():
             widget.param.watch(lambda _, name=name: self._touch(name), "value")
-        self.apply = button("Apply at the next step", "check", self._apply, margin=(12, 6, 0, 0))
+        self.apply = button("Apply at the next step", "check", self._apply, margin=(10, 6, 0, 0))
         self.pipeline = pmui.TextInput(label="Pipeline", placeholder="grpo + mopps", width=320, **small)
         self.pipeline.param.watch(lambda _: self._touch("pipeline"), "value_input")
-        self.swap = button("Swap", "swap_horiz", self._swap, margin=(12, 6, 0, 0))
+        self.swap = button("Swap", "swap_horiz", self._swap, margin=(10, 6, 0, 0))
         self.method = pmui.AutocompleteInput(
             label="Method", options=_methods(), width=200, restrict=False, min_characters=0, **small
         )
-        self.add = button("Add", "add", lambda: self._edit("add"), margin=(12, 6, 0, 0))
-        self.remove = button("Remove", "remove", lambda: self._edit("remove"), margin=(12, 6, 0, 0))
+        self.add = button("Add", "add", lambda: self._edit("add"), margin=(10, 6, 0, 0))
+        self.remove = button("Remove", "remove", lambda: self._edit("remove"), margin=(10, 6, 0, 0))
         self.factor = pmui.FloatInput(label="Boost factor", value=2.0, start=0.1, end=100, step=0.5, width=110, **small)
         self.prompt = pane()
         self.prompts = {
-            kind: button(label, icon, lambda kind=kind: self._prompt(kind), margin=(12, 6, 0, 0))
+            kind: button(label, icon, lambda kind=kind: self._prompt(kind), margin=(10, 6, 0, 0))
             for kind, label, icon in (
                 ("pin", "Pin", "push_pin"), ("drop", "Drop", "block"), ("boost", "Boost", "bolt"), ("free", "Free", "undo")
             )
         }  # fmt: skip
         self.checkpoint = button("Checkpoint", "save", lambda: ask("checkpoint"))
         self.undoing = pmui.Select(label="Undo", options={}, width=420, **small)
-        self.undo = button("Undo", "undo", self._undo, margin=(12, 6, 0, 0))
+        self.undo = button("Undo", "undo", self._undo, margin=(10, 6, 0, 0))
         self.log = pane()
 
         def line(*parts: pn.viewable.Viewable) -> pn.FlexBox:
