@@ -8,6 +8,8 @@ import holoviews as hv
 import numpy as np
 import pytest
 
+from workbench import Budget, Experiment, Session
+from workbench.inbox import Request
 from workbench.store import Store
 from workbench.views import notebook
 
@@ -18,7 +20,8 @@ class FakeSession:
     def __init__(self, **facts):
         self.status, self.n_steps, self.target_steps = "new", 0, 10
         self.last, self.error, self.run, self.store_url = None, None, "", "store"
-        self.told, self.watchers = [], []
+        self.asked, self.answers, self.working = None, {}, ""
+        self.said, self.watchers = [], []
         self.__dict__.update(facts)
 
     def on_change(self, callback):
@@ -29,30 +32,44 @@ class FakeSession:
         for callback in self.watchers:
             callback(self)
 
+    def answer(self, request):
+        return self.answers.get(request.id)
+
+    def told(self, request):
+        return self.working
+
     def start(self):
-        self.told.append("start")
+        self.said.append("start")
         self.say(status="running")
 
     def pause(self):
-        self.told.append("pause")
+        self.said.append("pause")
         self.say(status="paused")
 
     def step(self):
-        self.told.append("step")
+        self.said.append("step")
 
     def stop(self, timeout=60):
         assert timeout == 0, "a click must not block the kernel"
-        self.told.append("stop")
+        self.said.append("stop")
 
     def __getattr__(self, word):
         if word not in ("set", "add", "remove", "pin", "drop", "boost", "free", "checkpoint", "undo"):
             raise AttributeError(word)
-        return lambda *given, **settings: self.told.append((word, *given, *settings.items()))
+
+        def ask(*given, **settings):
+            self.said.append((word, *given, *settings.items()))
+            names = {"add": "method", "remove": "method", "undo": "id"}
+            payload = settings | dict(zip((names.get(word, "prompt"), "factor"), given, strict=False))
+            self.asked = Request.of(word, payload, "ada")
+
+        return ask
 
     def swap(self, pipeline):
         if pipeline == "nonsense":
             raise ValueError("no method 'nonsense'; there are grpo")
-        self.told.append(pipeline)
+        self.said.append(pipeline)
+        self.asked = Request.of("swap", {"pipeline": pipeline}, "ada")
 
 
 def test_buttons_steer_the_session():
@@ -66,7 +83,7 @@ def test_buttons_steer_the_session():
     assert b["start"].description == "Go on"
     b["step"].click()
     b["stop"].click()
-    assert session.told == ["start", "pause", "step", "stop"]
+    assert session.said == ["start", "pause", "step", "stop"]
 
 
 def test_progress_and_status_follow_the_session():
@@ -96,11 +113,12 @@ def test_a_pipeline_is_checked_before_it_is_swapped():
     assert "write a pipeline first" in panel.said.value
     panel.pipeline.value = "nonsense"
     panel.swap.click()
-    assert "not swapped: no method &#x27;nonsense&#x27;; there are grpo" in panel.said.value
+    assert "no method &#x27;nonsense&#x27;; there are grpo" in panel.said.value
     panel.pipeline.value = "grpo + vade"
     panel.swap.click()
-    assert session.told == ["grpo + vade"]
-    assert "acts from the next step on" in panel.said.value
+    assert session.said == ["grpo + vade"]
+    assert panel.said.value == ""
+    assert "pipeline grpo + vade" in panel.became.value
 
 
 def test_settings_methods_and_prompts_are_words_to_the_session():
@@ -113,16 +131,84 @@ def test_settings_methods_and_prompts_are_words_to_the_session():
     assert "Rollouts of each: &#x27;2.5&#x27; is no whole number" in panel.said.value
     panel.settings["group_size"].value, panel.settings["lr"].value = "8", "3e-5"
     panel.apply.click()
-    assert "acts from the next step on" in panel.said.value
+    assert "learning rate 3e-05</b> <span style='color:#8b949e'>asked, waits" in panel.became.value
     panel.others["pin"].click()
     assert "write the id of a prompt first" in panel.said.value
     panel.method.value, panel.prompt.value, panel.factor.value = " vade ", "p7", 3.0
     for word in ("add", "remove", "pin", "drop", "boost", "free", "checkpoint", "undo"):
         panel.others[word].click()
-    assert session.told == [
+    assert session.said == [
         ("set", ("group_size", 8), ("lr", 3e-5)), ("add", "vade"), ("remove", "vade"), ("pin", "p7"), ("drop", "p7"),
         ("boost", "p7", 3.0), ("free", "p7"), ("checkpoint",), ("undo",),
     ]  # fmt: skip
+
+
+def test_controls_say_what_became_of_each_request():
+    session = FakeSession(status="running", n_steps=4)
+    panel = notebook.controls(session)
+    panel.prompt.value = "p7"
+    panel.others["pin"].click()
+    pin = session.asked
+    panel.method.value = "nope"
+    panel.others["add"].click()
+    add = session.asked
+    session.say(working="reading 4 steps for nope")
+    assert panel.became.value.count("asked; reading 4 steps for nope …") == 2
+    to = {"pinned": True, "available": True, "factor": 1.0}
+    session.answers[pin.id] = {"kind": "pin", "step": 5, "who": "ada", "payload": {"prompt": "p7", "to": to}}
+    why = {"kind": "add", "payload": add.payload, "why": "no method <nope>"}
+    session.answers[add.id] = {"kind": "refused", "step": 4, "who": "ada", "payload": why}
+    session.say(n_steps=4)
+    lines = panel.became.value.split("</div>")
+    assert "add nope" in lines[0]
+    assert "refused: no method &lt;nope&gt;" in lines[0]
+    assert "prompt p7: in every step" in lines[1]
+    assert "acts at step 5, which is being made" in lines[1]
+    session.say(n_steps=5)
+    assert "applied at step 5" in panel.became.value
+    panel.prompt.value = "p8"
+    for _ in range(6):
+        panel.others["drop"].click()
+    assert panel.became.value.count("<div>") == 5
+
+
+def test_controls_hear_of_a_refusal_in_another_process(elsewhere):
+    _, remote = elsewhere
+    panel = notebook.controls(remote)
+    remote.wait(remote.pause())
+    panel.settings["lr"].value = "-1"
+    panel.apply.click()
+    panel.method.value = "nope"
+    panel.others["add"].click()
+    panel.settings["prompts"].value = "3"
+    panel.apply.click()
+    end = time.monotonic() + 30
+    while "SimWorld has no lr" not in panel.became.value or "no method" not in panel.became.value:
+        assert time.monotonic() < end, panel.became.value
+        time.sleep(0.1)
+    while f"acts at step {remote.n_steps + 1}" not in panel.became.value:
+        assert time.monotonic() < end, panel.became.value
+        time.sleep(0.1)
+
+
+def test_controls_hear_of_a_paused_session(tmp_path):
+    small = Experiment(model="sim", steps=9, budget=Budget(4, 16), world={"n_prompts": 12}, store=str(tmp_path))
+    session = Session(small).start(paused=True)
+    panel = notebook.controls(session)
+    end = time.monotonic() + 30
+    while session.status != "paused":
+        assert time.monotonic() < end
+        time.sleep(0.02)
+    panel.settings["prompts"].value = "3"
+    panel.apply.click()
+    while "acts at step 1" not in panel.became.value:
+        assert time.monotonic() < end, panel.became.value
+        time.sleep(0.02)
+    panel.others["undo"].click()
+    while "undone: prompts a step 3 → 4" not in panel.became.value:
+        assert time.monotonic() < end, panel.became.value
+        time.sleep(0.02)
+    session.stop()
 
 
 def test_controls_steer_a_run_of_another_process(elsewhere):

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from html import escape
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from workbench.inbox import Request
 from workbench.views import theme
-from workbench.views.text import one_line, percent
+from workbench.views.data_steering import Told, recorded, waits
+from workbench.views.settings import SETTINGS, figure
+from workbench.views.text import html, one_line, percent
 
 
 class Steered(Protocol):
@@ -25,7 +28,10 @@ class Steered(Protocol):
     error: str | None
     run: str
     store_url: str
+    asked: Request | None
 
+    def answer(self, request: Request) -> dict[str, Any] | None: ...  # noqa: D102
+    def told(self, request: Request) -> str: ...  # noqa: D102
     def start(self) -> Any: ...  # noqa: D102
     def pause(self) -> Any: ...  # noqa: D102
     def step(self) -> Any: ...  # noqa: D102
@@ -43,12 +49,20 @@ class Steered(Protocol):
     def on_change(self, callback: Any) -> None: ...  # noqa: D102
 
 
-SETTINGS = {
-    "prompts": ("Prompts a step", int),
-    "group_size": ("Rollouts of each", int),
-    "temperature": ("Temperature", float),
-    "lr": ("Learning rate", float),
-}
+SHOWN = 5
+"""Requests whose outcome stands under the buttons, the newest first."""
+
+
+class Asked(NamedTuple):
+    """A request of these controls and, once it is known, what became of it."""
+
+    request: Request
+    told: Told
+
+    @property
+    def settled(self) -> bool:
+        """Whether nothing more becomes of it."""
+        return self.told.state in ("applied", "refused")
 
 
 class Controls:
@@ -74,6 +88,8 @@ class Controls:
         self.progress = w.IntProgress(0, 0, max(session.target_steps, 1), layout=w.Layout(width="340px"))
         self.status = w.HTML()
         self.said = w.HTML()
+        self.became = w.HTML()
+        self.asked: list[Asked] = []
         wrap = w.Layout(flex_flow="row wrap")
         self.more = w.Accordion(children=[w.VBox(self._more())], selected_index=None)
         self.more.set_title(0, "Settings, methods, single prompts")
@@ -84,6 +100,7 @@ class Controls:
                 self.more,
                 self.status,
                 self.said,
+                self.became,
             ]
         )
         session.on_change(lambda *_: self.refresh())
@@ -130,33 +147,31 @@ class Controls:
 
     def _do(self, name: str) -> None:
         self._try(lambda: self.session.stop(timeout=0) if name == "stop" else getattr(self.session, name)())
-        self.refresh()
 
-    def _try(self, act: Callable[[], object], done: str = "") -> bool:
+    def _try(self, act: Callable[[], object]) -> bool:
         """Do it, and say what came of it: the reader's mistake in words, never as a traceback."""
+        before, self.said.value = self.session.asked, ""
         try:
             act()
         except Exception as problem:
             self._say(str(problem))
             return False
-        self.said.value = f"<span style='color:{theme.PASS}'>{escape(done)}</span>" if done else ""
+        finally:
+            request = self.session.asked
+            if request is not None and request is not before:
+                said = {a.request.id: a.told.what for a in self.asked}
+                self.asked = [Asked(request, waits(request, said)), *self.asked][:SHOWN]
+            self.refresh()
         return True
 
     def _apply(self) -> None:
         def read() -> dict[str, float]:
-            found = {}
-            for name, widget in self.settings.items():
-                label, kind = SETTINGS[name]
-                if text := widget.value.strip():
-                    try:
-                        found[name] = kind(text)
-                    except ValueError as error:
-                        raise ValueError(f"{label}: {text!r} is no {'whole ' * (kind is int)}number") from error
+            found = {name: figure(name, w.value) for name, w in self.settings.items() if w.value.strip()}
             if not found:
                 raise ValueError("write a figure first; what is left empty stays as it is")
             return found
 
-        if self._try(lambda: self.session.set(**read()), "asked: acts from the next step on"):
+        if self._try(lambda: self.session.set(**read())):
             for widget in self.settings.values():
                 widget.value = ""
 
@@ -165,20 +180,29 @@ class Controls:
             self._say("name a method first" if word in ("add", "remove") else "write the id of a prompt first")
             return
         given = tuple(g.strip() if isinstance(g, str) else g for g in given)
-        what = " ".join([word, *map(str, given[:1])])
-        self._try(lambda: getattr(self.session, word)(*given), f"{what}: asked, acts from the next step on")
+        self._try(lambda: getattr(self.session, word)(*given))
 
     def _swap(self) -> None:
         wanted = self.pipeline.value.strip()
         if not wanted:
             self._say("write a pipeline first, for example: grpo + mopps")
             return
-        try:
-            self.session.swap(wanted)
-        except Exception as problem:
-            self._say(f"not swapped: {problem}")
-            return
-        self.said.value = f"<span style='color:{theme.PASS}'>{escape(wanted)} acts from the next step on</span>"
+        self._try(lambda: self.session.swap(wanted))
+
+    def _follow(self) -> None:
+        """Ask what became of the requests that are not settled."""
+        made = self.session.n_steps
+        self.asked = [a if a.settled else a._replace(told=self._told(a, made)) for a in self.asked]
+        lines = "".join(_became(a.told) for a in self.asked)
+        if self.became.value != lines:
+            self.became.value = lines
+
+    def _told(self, asked: Asked, made: int) -> Told:
+        request = asked.request
+        if (answer := self.session.answer(request)) is None:
+            return asked.told._replace(why=self.session.told(request))
+        told = recorded(answer, made)
+        return told._replace(what=asked.told.what) if told.kind == "undo" else told
 
     def _say(self, message: str) -> None:
         self.said.value = f"<b style='color:{theme.BUDGET['failed']}'>{escape(message)}</b>"
@@ -199,6 +223,7 @@ class Controls:
         self.progress.value = s.n_steps
         self.progress.bar_style = {"failed": "danger", "finished": "success"}.get(s.status, "")
         self.status.value = self._line()
+        self._follow()
 
     def _line(self) -> str:
         s, last = self.session, getattr(self.session, "last", None)
@@ -211,8 +236,6 @@ class Controls:
                 parts.append(f"pass rate {percent(float(np.nanmean(correct)))}")
         if s.run:
             parts.append(f"run <code>{escape(s.run)}</code>")
-        if refused := getattr(s, "refused", ""):
-            parts.append(f"<b style='color:{theme.MOVES}'>refused: {escape(one_line(refused, 200))}</b>")
         line = " · ".join(parts)
         if s.error:
             last_line = one_line(s.error.strip().splitlines()[-1], 300)
@@ -223,3 +246,9 @@ class Controls:
         from IPython.display import display
 
         display(self.panel)
+
+
+def _became(told: Told) -> str:
+    """A request and what became of it, as a line of HTML."""
+    color = {"applied": theme.PASS, "refused": theme.BUDGET["failed"]}.get(told.state, theme.ASKED)
+    return f"<div><b>{html(told.what, 120)}</b> <span style='color:{color}'>{html(told.line, 300)}</span></div>"

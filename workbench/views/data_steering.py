@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from workbench.inbox import Inbox, Request, taken_back
+from workbench.inbox import CONTROLS, Inbox, Request, taken_back
 from workbench.views.text import one_line
 
 if TYPE_CHECKING:
@@ -20,7 +20,8 @@ UNDOABLE = ("set", "pin", "drop", "boost", "free", "swap")
 
 
 class Told(NamedTuple):
-    """One request or command. step: from which it acts (0 = not taken yet); state: asked, taken, applied, refused."""
+    """One request or command. step: from which it acts (0 = not taken yet); state: asked, taken, applied, refused; why:
+    the reason of a refusal, or what takes long about one that waits."""
 
     id: str
     step: int
@@ -34,11 +35,15 @@ class Told(NamedTuple):
     @property
     def line(self) -> str:
         """What became of it, in words."""
+        if self.kind in CONTROLS and self.state in ("applied", "taken"):
+            return f"{'from' if self.kind == 'step' else 'after'} step {self.step:,}"
         if self.state == "applied":
             return f"applied at step {self.step:,}"
         if self.state == "taken":
             return f"acts at step {self.step:,}, which is being made"
-        return f"refused: {self.why}" if self.state == "refused" else "asked, waits for the step in hand"
+        if self.state == "refused":
+            return f"refused: {self.why}"
+        return f"asked; {self.why} …" if self.why else "asked, waits for the step in hand"
 
 
 class Now(NamedTuple):
@@ -82,7 +87,9 @@ class Steering:
             known = {t.id: t.what for t in self._recorded}
             waiting = [r for r in self._inbox.waiting() if r.id not in known]
             said = known | {r.id: sentence(r.kind, r.payload) for r in waiting}
-            self.told = [*(waits(r, said) for r in reversed(waiting)), *self._recorded]
+            id, working = self._inbox.told() if waiting else ("", "")
+            asked = [waits(r, said, working if r.id == id else "") for r in reversed(waiting)]
+            self.told = [*asked, *self._recorded]
             return self.told
 
 
@@ -94,10 +101,10 @@ def steering(data: RunData) -> Steering:
     return found
 
 
-def waits(request: Request, said: Mapping[str, str] = {}) -> Told:
-    """A request of the inbox. said: what is known by its id, for what an undo takes back."""
+def waits(request: Request, said: Mapping[str, str] = {}, working: str = "") -> Told:
+    """A request of the inbox. said: what is known by its id, for what an undo takes back; working: what is being done."""
     what = sentence(request.kind, request.payload, said)
-    return Told(request.id, 0, request.kind, request.who, what, "asked")
+    return Told(request.id, 0, request.kind, request.who, what, "asked", working)
 
 
 def record(rows: Sequence[Mapping[str, Any]], step: int) -> list[Told]:
