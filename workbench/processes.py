@@ -17,6 +17,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
+from functools import cache
 from itertools import count
 from typing import Any, NoReturn, TypeVar
 
@@ -24,6 +25,9 @@ T = TypeVar("T")
 
 PATIENCE = timedelta(hours=1)
 """What a process waits for another one at most: a checkpoint or a verifier of one of them may take long."""
+
+MEETING = timedelta(minutes=10)
+"""What a process waits at most for the others to be there at the beginning."""
 
 GRACE = 10.0
 """Seconds that a process has to end by itself once another one has failed."""
@@ -155,22 +159,22 @@ def joined(device: str | None = None) -> Iterator[None]:
         return
     import torch.distributed as dist
 
-    card = _own_card(device)
-    met, mine, n = next(iter(dist.rendezvous("env://", timeout=PATIENCE)))
-    met = dist.PrefixStore(f"workbench/{next(_times)}", met)
+    card, time = _own_card(device), next(_times)
+    met, watched = (dist.PrefixStore(f"workbench/{time}", one) for one in _met())  # type: ignore[attr-defined]
     dist.init_process_group(
         "gloo" if card is None else "cpu:gloo,cuda:nccl",
-        store=dist.PrefixStore("group", met),
-        rank=mine,
-        world_size=n,
+        store=dist.PrefixStore("group", met),  # type: ignore[attr-defined]
+        rank=int(os.environ["RANK"]),
+        world_size=started(),
         timeout=PATIENCE,
         device_id=card,
     )
-    _watch = _Watch(met.clone(), mine)
+    _watch = _Watch(watched, dist.get_rank())
     try:
         yield
         meet()
-    except GeneratorExit:
+    except GeneratorExit:  # whoever took steps from a generator has enough of them: no failure
+        meet()
         raise
     except BaseException as error:
         say_failed(error)
@@ -182,6 +186,16 @@ def joined(device: str | None = None) -> Iterator[None]:
         _watch.end()
         _watch = None
         dist.destroy_process_group()
+
+
+@cache
+def _met() -> list[Any]:
+    """Two connections to the store that the processes meet in: one may wait there while the other one looks.
+
+    They stay: the first process may keep the store, and who joins once more must not find that of the time before as it goes."""
+    from torch.distributed.rendezvous import rendezvous
+
+    return [next(iter(rendezvous("env://", timeout=MEETING)))[0] for _ in range(2)]
 
 
 def _own_card(device: str | None) -> Any:
@@ -215,7 +229,7 @@ def cause(error: BaseException) -> BaseException:
     if not cut:
         return error
     told = _watch.told() if _watch is not None else None
-    return told or ProcessError(f"another process of this run has gone without a word ({error})")
+    return told or ProcessError("another process of this run has gone without a word; its own output may say why")
 
 
 @contextmanager
@@ -238,7 +252,7 @@ def _end() -> NoReturn:
 
 class _Watch:
     """Looks whether another process has failed; where this one has not ended `grace` seconds later, it waits in vain, and is
-    ended after its last words. met: the store that all processes met in (a connection of its own)."""
+    ended after its last words. met: the store that all processes met in."""
 
     def __init__(self, met: Any, mine: int, *, grace: float = GRACE, every: float = 0.5, end: Callable[[], Any] = _end):
         self._met, self._mine, self._grace, self._every, self._end = met, mine, grace, every, end

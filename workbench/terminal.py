@@ -114,7 +114,7 @@ def watch(experiment: Experiment, *, resume: str | None, seconds: float | None, 
     def tell(text: str) -> None:
         console.print(f"[dim]{text} ...[/]")
 
-    with processes.joined(experiment.device), interruptible() as pressed:
+    with interruptible() as pressed, processes.joined(experiment.device):
         console.quiet = not processes.first()
         with Run(experiment, resume=resume, tell=tell) as run:
             console.print(str(run.pipeline))
