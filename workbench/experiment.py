@@ -221,8 +221,8 @@ class Run:
 
         if processes.started() > processes.ranks():
             raise ValueError(
-                f"torchrun has started {processes.started()} processes that do not know each other; make the run inside "
-                "`with workbench.processes.joined():`"
+                f"{processes.started()} processes were started (WORLD_SIZE), and this one knows none of the others; make the "
+                "run inside `with workbench.processes.joined():`"
             )
         self.experiment = experiment
         self.pipeline: Pipeline = experiment.pipeline  # type: ignore[assignment]

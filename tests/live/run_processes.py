@@ -29,7 +29,7 @@ TINY = Experiment(
     eval_every=3,
     eval_samples=1,
     checkpoint_every=2,
-    world={"threads": 1, "max_tokens": 6, "device": "cpu"},
+    world={"threads": 1, "max_tokens": 6, "device": os.environ.get("DEVICE", "cpu")},
 )
 SIM = Experiment(
     model="sim",
@@ -103,9 +103,11 @@ def left(folder: Path) -> list:
                 if run.step().step == 2 and rank == RANK:
                     raise error
 
-    def verified() -> None:
-        with processes.joined(), Run(TINY.with_(store=str(folder), name="verified", eval_every=0)) as run:
+    def verified(name: str, staleness: int = 0) -> None:
+        experiment = TINY.with_(store=str(folder), name=name, eval_every=0, staleness=staleness)
+        with processes.joined(), Run(experiment) as run:
             task, score = type(run.world.task), type(run.world.task).score
+            run.step()
             task.score = _raise if RANK else score
             try:
                 run.step()
@@ -132,7 +134,8 @@ def left(folder: Path) -> list:
         tried("second", lambda: broken(1, ValueError("enough"))),
         tried("first", lambda: broken(0, ValueError("enough"))),
         tried("interrupted", lambda: broken(1, KeyboardInterrupt())),
-        tried("verified", verified),
+        tried("verified", lambda: verified("verified")),
+        tried("ahead", lambda: verified("ahead", staleness=1)),
         tried("planned", planned),
         tried("gone", gone),
     ]

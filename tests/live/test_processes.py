@@ -11,6 +11,7 @@ import threading
 from pathlib import Path
 
 import pytest
+import torch
 import torch.distributed as dist
 
 from workbench import Store, processes
@@ -158,9 +159,19 @@ def test_two_processes_generate_ahead_as_one_does(tmp_path) -> None:
     assert {v for step in first["version"] for v in step} == {0, 1, 2}
 
 
+@pytest.mark.gpu
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two CUDA devices")
+def test_two_gpus_generate_ahead_and_hold_the_same(tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv("DEVICE", "cuda")
+    first, second = ended(start("overlapped", tmp_path))
+    assert first == second
+    assert first["session"] == "stopped"
+    assert {v for step in first["version"] for v in step} == {0, 1, 2}
+
+
 def test_what_ends_in_one_process_ends_in_all_and_is_recorded(tmp_path) -> None:
     first, second = ended(start("left", tmp_path))
-    why = "torchrun has started 2 processes that do not know each other; make the run inside `with workbench.processes.joined():`"
+    why = "2 processes were started (WORLD_SIZE), and this one knows none of the others; make the run inside `with workbench.processes.joined():`"
     assert first[0] == second[0] == ["alone", "ValueError", why]
     assert first[1:4] == [
         ["second", "ProcessError", "process 1 failed: ValueError: enough"],
@@ -173,9 +184,10 @@ def test_what_ends_in_one_process_ends_in_all_and_is_recorded(tmp_path) -> None:
         ["interrupted", "KeyboardInterrupt", ""],
     ]
     assert first[4] == second[4] == ["verified", "LookupError", "no verdict (in process 1 of 2)"]
-    assert first[5] == second[5]
-    assert "processes 0 and 1 of 2 have different plans for step 1" in first[5][2]
-    assert first[6] == second[6] == ["gone", "", ""]
+    assert first[5] == second[5] == ["ahead", "LookupError", "no verdict (in process 1 of 2)"]
+    assert first[6] == second[6]
+    assert "processes 0 and 1 of 2 have different plans for step 1" in first[6][2]
+    assert first[7] == second[7] == ["gone", "", ""]
     with Store.open(tmp_path) as store:
         rows = store.sql("SELECT run, status, message FROM statuses").to_pylist()
     ends = {r["run"].split("-")[3]: (r["status"], r["message"]) for r in rows}
@@ -184,7 +196,8 @@ def test_what_ends_in_one_process_ends_in_all_and_is_recorded(tmp_path) -> None:
         "valueerror0": ("failed", "ValueError: enough"),
         "keyboardinterrupt1": ("stopped", ""),
         "verified": ("failed", "LookupError: no verdict (in process 1 of 2)"),
-        "planned": ("failed", f"ProcessError: {first[5][2]}"),
+        "ahead": ("failed", "LookupError: no verdict (in process 1 of 2)"),
+        "planned": ("failed", f"ProcessError: {first[6][2]}"),
         "gone": ("stopped", ""),
     }
 
@@ -233,8 +246,6 @@ def test_one_process_alone_has_nobody_to_tell() -> None:
 
 
 def test_processes_without_a_gpu_of_their_own_are_told(monkeypatch) -> None:
-    import torch
-
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     for name, value in zip(("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "LOCAL_RANK"), "2211", strict=False):
