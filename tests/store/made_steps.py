@@ -41,6 +41,7 @@ def filled(rows: Rollouts, rng: np.random.Generator, tokens: bool = True) -> Rol
         length=length,
         finish=np.where(length < 8, "stop", "length").astype(object),
         failure=np.where(broken, "verifier", "").astype(object),
+        temperature=np.where(length > 0, 0.7, np.nan),
         rewards={"format": np.full(r, 0.1), "exactness": np.where(broken, np.nan, 0.5 * correct)},
         tokens=ragged(rng.integers(0, 32000, total).astype(np.int32)),
         logp=ragged(-rng.random(total).astype(np.float32)),

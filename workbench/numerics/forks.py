@@ -109,7 +109,7 @@ class _Nodes:
         self.forced = rollouts.extra.get("forced", np.zeros(len(rollouts), bool))
         names = (
             "node_id", "tree_id", "parent_id", "kind", "n_tokens", "row", "status", "reason", "choice", "policy_version",
-            "behaviour_logprob", "entropy_at_fork", "entropy_mean",
+            "temperature", "behaviour_logprob", "entropy_at_fork", "entropy_mean",
         )  # fmt: skip
         self.columns: dict[str, list[Any]] = {n: [] for n in names}
 
@@ -124,6 +124,7 @@ class _Nodes:
             "node_id": id_, "tree_id": tree, "parent_id": parent, "kind": kind, "n_tokens": high - low, "row": -1,
             "status": "live", "reason": None, "policy_version": int(r.version[i]),
             "choice": ("forced" if first and self.forced[i] else "sampled") if kind == "model" else None,
+            "temperature": None if kind != "model" or np.isnan(r.temperature[i]) else float(r.temperature[i]),
             "behaviour_logprob": logp,
             "entropy_at_fork": None if entropy is None else float(entropy[0]),
             "entropy_mean": None if entropy is None else float(entropy.mean()),

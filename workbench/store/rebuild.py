@@ -212,6 +212,7 @@ def _rollouts(cut: Mapping[str, pa.Table], rows: _Rows, extra: Mapping[str, np.n
         length=number["length"],
         version=number["version"],
         fork_at=number["fork_at"],
+        temperature=_floats(narrow["temperature"]),
         **text,
         rewards={name: value[names == name] for name in dict.fromkeys(names)},
         **{c: _ragged(wide[c]) for c in TOKEN_COLUMNS},

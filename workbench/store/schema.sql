@@ -1,9 +1,10 @@
 -- What does the store keep? Every table and column of a trajectory store, in DuckDB's SQL: the one declaration.
 -- Writers take their Arrow schemas from it, readers their empty tables, the dashboard its tooltips.
 -- Null means not known. Key of a rollout: (run, rank, step, row). Key of a commit: (run, rank, seq).
--- schema_version 3
+-- schema_version 4
 -- 2: nodes, decisions; advantages.node_id and zero; attempts.retention, share, kept and ranks. Older files are read as they are: what they lack is empty or null.
 -- 3: the same tables; a commit holds them in one file, tables.bundle, which earlier programs do not know.
+-- 4: rollouts.temperature.
 
 CREATE TABLE commits (
     run VARCHAR,
@@ -209,7 +210,8 @@ CREATE TABLE rollouts (
     version INTEGER,
     parent VARCHAR,
     fork_at INTEGER,
-    failure VARCHAR
+    failure VARCHAR,
+    temperature DOUBLE
 );
 COMMENT ON TABLE rollouts IS 'One row per rollout and step it took part in: the narrow table, without text and tokens.';
 COMMENT ON COLUMN rollouts.run IS 'Run id, e.g. 2026-11-28-sim-k3f2.';
@@ -233,6 +235,7 @@ COMMENT ON COLUMN rollouts.finish IS 'stop, length, aborted, pruned or carried.'
 COMMENT ON COLUMN rollouts.version IS 'Optimiser updates that the sampling policy had seen.';
 COMMENT ON COLUMN rollouts.parent IS 'Rollout it was forked or resumed from; empty for none.';
 COMMENT ON COLUMN rollouts.fork_at IS 'Token at which it left its parent; -1 for none.';
+COMMENT ON COLUMN rollouts.temperature IS 'Of the sampler that made its last token, the one behaviour log-probabilities are of: all it takes, nothing is cut off (top-p 1, no top-k). Null where there is no sampler, and in rows of schema versions 1 to 3.';
 COMMENT ON COLUMN rollouts.failure IS 'What failed (verifier, timeout, ...); empty for nothing.';
 
 CREATE TABLE completions (
@@ -356,8 +359,8 @@ COMMENT ON COLUMN nodes.choice IS 'How its first token was set: sampled, greedy 
 COMMENT ON COLUMN nodes.behaviour_logprob IS 'Log-probability of its tokens, summed, under the sampling policy in its sampling context, nats.';
 COMMENT ON COLUMN nodes.sampled_under IS 'Node whose path was the sampling context; null = the parent.';
 COMMENT ON COLUMN nodes.policy_version IS 'Optimiser updates that the sampling policy had seen.';
-COMMENT ON COLUMN nodes.temperature IS 'Of the sampler.';
-COMMENT ON COLUMN nodes.top_p IS 'Of the sampler.';
+COMMENT ON COLUMN nodes.temperature IS 'Of the sampler, as in rollouts.';
+COMMENT ON COLUMN nodes.top_p IS 'Of the sampler; null = it cuts nothing off.';
 COMMENT ON COLUMN nodes.status IS 'live, pruned or discarded; what is not live is so with all below it.';
 COMMENT ON COLUMN nodes.reason IS 'Why it was pruned or discarded; empty where live.';
 COMMENT ON COLUMN nodes.at_step IS 'Decode step or turn of that decision.';

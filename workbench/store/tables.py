@@ -184,6 +184,7 @@ def rollout_tables(step: int, rollouts: Rollouts, seen: Origins, pool: Pool, row
             "born": r.step, "purpose": r.purpose, "context": r.context, "reward": r.reward, "correct": r.correct,
             "length": r.length, "inherited": seen.inherited, "finish": r.finish, "version": r.version,
             "parent": r.parent, "fork_at": r.fork_at, "failure": r.failure,
+            "temperature": r.temperature,
         },
         "completions": {
             **key, "text": r.text, "answer": r.answer, "tokens": r.tokens, "logp": r.logp, "entropy": r.entropy,

@@ -72,7 +72,7 @@ FROM flat GROUP BY run, rank, seq, step, tree_id, prompt_id
 UNION ALL BY NAME
 SELECT run, rank, seq, step, rollout_id AS node_id, tree_id, tree_id AS parent_id, prompt_id, group_id, "row", 'model' AS kind,
     1 AS segment_depth, (count(*) OVER (PARTITION BY run, rank, step, tree_id) > 1)::INTEGER AS fork_depth, 0 AS token_start,
-    length AS n_tokens, version AS policy_version,
+    length AS n_tokens, version AS policy_version, temperature,
     CASE WHEN fate IN ('pruned', 'discarded') THEN fate ELSE 'live' END AS status,
     CASE WHEN fate IN ('pruned', 'discarded') THEN reason ELSE '' END AS reason, reward, reward AS value,
     (reward IS NOT NULL)::INTEGER AS n_leaves, fate = 'trained' AS trained, CASE fate WHEN 'trained' THEN '' ELSE reason END

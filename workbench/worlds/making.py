@@ -80,7 +80,8 @@ class Making:
         finish = np.array(["stop" if b.ended else "length" for b in begins], dtype=object)[rows.ask]
         finish[on] = made.finish
         tokens, logp, entropy = joined(before, now)
-        return self._told(rows.with_(finish=finish, tokens=tokens, logp=logp, entropy=entropy), before), made
+        begun = [begins[a] for a in rows.ask]
+        return self._told(rows.with_(finish=finish, tokens=tokens, logp=logp, entropy=entropy), begun), made
 
     def grown(
         self,
@@ -127,7 +128,7 @@ class Making:
         spent = Segments(
             done.tokens, done.logp, done.entropy, done.finish, session.prefilled, session.decoded, growth.seconds
         )
-        return self._told(done, [begins[a].trail for a in done.ask]), spent, growth.decisions
+        return self._told(done, [begins[a] for a in done.ask]), spent, growth.decisions
 
     def _groups(self, rows: Rollouts, before: Sequence[Trail], on: np.ndarray, judging: Judging) -> Ended:
         """Hands the rows of an ask to the verifier once the last of them has ended; on (B,): rows that are generated."""
@@ -143,9 +144,12 @@ class Making:
 
         return ended
 
-    def _told(self, rows: Rollouts, before: Sequence[Trail]) -> Rollouts:
-        """Generated rows with their text, length, and the versions that sampled them."""
+    def _told(self, rows: Rollouts, begun: Sequence[Begin]) -> Rollouts:
+        """Generated rows with their text, length, and the versions and the temperature that sampled them."""
         assert rows.tokens is not None
+        before = [b.trail for b in begun]
+        new = rows.tokens.lengths > [b.n for b in before]
+        warmth = [self.temperature if n or not b.source else b.temperature for n, b in zip(new, begun, strict=True)]
         sampled = sampled_by(before, rows.tokens, self.version)
         some, last = rows.tokens.lengths > 0, np.full(len(rows), self.version)
         last[some] = sampled.values[rows.tokens.offsets[1:][some] - 1]
@@ -153,6 +157,7 @@ class Making:
             text=self._texts(t.tolist() for t in rows.tokens.rows()),
             length=rows.tokens.lengths,
             version=last,
+            temperature=np.array(warmth, float),
             extra={**rows.extra, "token_version": sampled} if self.mixed else rows.extra,
         )
 

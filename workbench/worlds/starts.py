@@ -45,7 +45,8 @@ class Begin(NamedTuple):
     """Where the rows of an ask begin: after the tokens of prefix and those of trail.
 
     inside, at: the rollout of this step whose first `at` tokens these are, "" and -1 for none. source: the carried
-    rollout that goes on, with its random stream; ended: it had drawn its stop token, so there is nothing to go on with."""
+    rollout that goes on, with its random stream; ended: it had drawn its stop token, so there is nothing to go on with;
+    temperature: that it was sampled at, NaN = nothing was."""
 
     prefix: list[int]
     trail: Trail = NOTHING
@@ -54,17 +55,19 @@ class Begin(NamedTuple):
     source: str = ""
     stream: str = ""
     ended: bool = False
+    temperature: float = np.nan
 
 
 class Unfinished(NamedTuple):
     """A rollout carried out of its step. prompt: id; stream: name of its random stream; start: the text it began after;
-    ended: it has stopped itself and waits for others of its group."""
+    ended: it has stopped itself and waits for others of its group. temperature: of the sampler that made its last token."""
 
     prompt: str
     trail: Trail
     stream: str
     start: Text | None = None
     ended: bool = False
+    temperature: float = np.nan
 
 
 def versions(rollouts: Rollouts) -> Ragged:
@@ -153,7 +156,9 @@ class Starts:
         if start.rollout in self.source.values():
             raise ValueError(f"{start!r}: another ask goes on with this rollout already; it can be resumed once")
         text = prefix(row, left.start)
-        return Begin(text, left.trail, source=start.rollout, stream=left.stream, ended=left.ended)
+        return Begin(
+            text, left.trail, source=start.rollout, stream=left.stream, ended=left.ended, temperature=left.temperature
+        )
 
     def placed(self, rows: Rollouts, begins: Sequence[Begin]) -> Rollouts:
         """Asked rows with the place where they leave another one; the first row of a resumed ask is the one carried."""
@@ -193,7 +198,8 @@ class Starts:
             name = str(rollouts.id[row])
             stream = self.unfinished[sources[name]].stream if name in sources else name
             prompt, ended = str(pool.ids[rollouts.prompt[row]]), rollouts.finish[row] == "stop"
-            left[name] = Unfinished(prompt, trail, stream, self.texts.get(name), ended)
+            warmth = float(rollouts.temperature[row])
+            left[name] = Unfinished(prompt, trail, stream, self.texts.get(name), ended, warmth)
         self.unfinished = left  # a new one: a twin keeps what it has seen
 
     def give_up(self, step: int) -> None:
@@ -231,6 +237,7 @@ def save(left: Mapping[str, Unfinished], folder: Path) -> None:
         folder / FILE,
         length=np.array([u.trail.n for u in mine], np.int64),
         ended=np.array([u.ended for u in mine], bool),
+        temperature=np.array([u.temperature for u in mine], float),
         started=np.array([u.start is not None for u in mine], bool),
         **{name: _bytes(values) for name, values in texts.items()},
         **columns,
@@ -252,6 +259,7 @@ def load(folder: Path) -> dict[str, Unfinished]:
                 text["stream"][i],
                 Text(text["text"][i], text["role"][i]) if kept["started"][i] else None,
                 bool(kept["ended"][i]),
+                float(kept["temperature"][i]) if "temperature" in kept else np.nan,  # not kept by earlier programs
             )
             for i, (name, trail) in enumerate(zip(text["id"], parts, strict=True))
         }
