@@ -154,7 +154,7 @@ class StackPlot:
     def __init__(self, steps: Range1d, colors: dict[str, str], label: str, unit: str, height: int = 220) -> None:
         self.colors, self.unit = colors, unit
         self.source = ColumnDataSource({"step": [], "width": [], "middle": [], **{k: [] for k in colors}})
-        p = canvas(height, steps, label)
+        p = canvas(height, steps, label, fmt=NumeralTickFormatter(format="0,0.[000]"))
         p.y_range.start = 0  # type: ignore[union-attr]
         bars = p.vbar_stack(
             list(colors), x="middle", width="width", color=list(colors.values()), source=self.source, line_color=None
