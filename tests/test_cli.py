@@ -23,7 +23,7 @@ def test_demo_in_a_simulated_world_ends_with_a_summary(tmp_path, capsys) -> None
 
 def test_a_second_demo_is_a_new_run_and_resume_goes_on(tmp_path) -> None:
     command = ["demo", "--sim", "--steps", "3", "--store", str(tmp_path), "--no-dashboard"]
-    resume = ["demo", "--resume", "--steps", "3", "--store", str(tmp_path), "--no-dashboard"]  # the run says the rest
+    resume = ["demo", "--resume", "--steps", "6", "--store", str(tmp_path), "--no-dashboard"]  # the run says the rest
     assert [main(command), main(command), main(resume)] == [0, 0, 0]
     with Store.open(tmp_path) as store:
         runs = sorted(store.runs().to_pylist(), key=lambda row: row["started"])

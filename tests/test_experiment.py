@@ -7,6 +7,7 @@ import pytest
 
 from workbench import Budget, Experiment, Store
 from workbench.experiment import Run
+from workbench.steering import Remote
 
 SMALL = Experiment(
     model="sim",
@@ -108,7 +109,7 @@ def test_resumed_run_makes_the_plans_of_an_uninterrupted_one(tmp_path) -> None:
     with Run(cut) as first:
         for _ in range(3):
             first.step()
-    with Run(cut.with_(steps=3), resume=first.run) as second:
+    with Run(cut, resume=first.run) as second:
         resumed = [second.step().prompts.tolist() for _ in range(3)]
     assert resumed == whole[3:]
     with Store.open(tmp_path / "cut") as store:
@@ -116,6 +117,27 @@ def test_resumed_run_makes_the_plans_of_an_uninterrupted_one(tmp_path) -> None:
         recorded = store.sql("select step from steps order by step").column("step").to_pylist()
     assert [(r["run"], r["status"]) for r in rows] == [(first.run, "finished")]
     assert recorded == [1, 2, 3, 4, 5, 6]
+
+
+def test_a_resumed_run_ends_where_the_experiment_does_and_goes_on_where_more_is_asked(tmp_path) -> None:
+    experiment = SMALL.with_(store=str(tmp_path), steps=4)
+    with Run(experiment) as first:
+        first.step()
+    with Run(experiment, resume=first.run) as second:
+        assert (second.n_steps, second.target) == (1, 4)
+        while not second.done:
+            second.step()
+    with pytest.raises(
+        ValueError, match=r"has made 4 steps, and its experiment ends at 4; steps=24 \(--steps 24\) goes on"
+    ):
+        Run(experiment, resume=first.run)
+    with Run(experiment.with_(steps=6), resume=first.run) as third:
+        assert (third.n_steps, third.target) == (4, 6)
+    with Store.open(tmp_path) as store:
+        assert store.sql("select target from attempts order by attempt")["target"].to_pylist() == [4, 4, 6]
+        assert store.ask("page_run", run=first.run)["target"].to_pylist() == [6]
+    assert Remote(str(tmp_path)).target_steps == 6
+    assert Experiment.recorded(str(tmp_path), first.run).steps == 6
 
 
 def test_resuming_without_a_checkpoint_says_so(tmp_path) -> None:

@@ -75,7 +75,9 @@ def build_parser() -> argparse.ArgumentParser:
     run.add_argument("--dashboard", action="store_true", help="open the live dashboard as well")
     run.add_argument("--port", type=int, default=5006)
     run.add_argument("--no-browser", action="store_true")
-    run.add_argument("--resume", metavar="RUN", help="go on from the newest checkpoint of this run, to the same last step")
+    run.add_argument(
+        "--resume", metavar="RUN", help="go on from the newest checkpoint of this run, to the same last step"
+    )
     run.set_defaults(command=_run)
 
     dashboard = commands.add_parser("dashboard", help="watch the runs of a store")

@@ -102,7 +102,8 @@ class Experiment:
 
     @classmethod
     def recorded(cls, store_url: str, run: str) -> Experiment:
-        """The experiment that a run was started with, with the pipeline it was last swapped to.
+        """The experiment that a run was started with, with the pipeline it was last swapped to and as many steps as it was
+        to make when it was opened last.
 
         Resumed, it has the budget and the other settings again that commands had left; see `obeying`."""
         from workbench.store import Store
@@ -113,12 +114,13 @@ class Experiment:
                 known = ", ".join(store.runs().column("run").to_pylist()) or "none"
                 raise ValueError(f"the store {store_url!r} has no run {run!r}; it has {known}")
             data = json.loads(found[0]["experiment"])
+            target = store.ask("page_run", run=run)["target"][0].as_py()
             swaps = store.sql(
                 "select payload from commands where run = ? and kind = 'swap' order by seq desc limit 1", [run]
             ).to_pylist()
         if swaps:
             data["pipeline"] = json.loads(swaps[0]["payload"])["to"]
-        return cls.from_dict(data | {"store": store_url})
+        return cls.from_dict(data | {"store": store_url} | ({"steps": target} if target else {}))
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, as `from_dict` reads it and the runs table keeps it."""
@@ -205,8 +207,9 @@ def _toml(value: object) -> str:
 class Run:
     """One experiment being run, one step at a time, everything recorded. A context manager.
 
-    budget, pipeline, available (N,) bool and wishes are those of the next step; commands change them. helm: who takes
-    the commands, where it was made before the run."""
+    budget, pipeline, available (N,) bool and wishes are those of the next step; commands change them. target: the step
+    after which it is done, experiment.steps; those made before a resume count. helm: who takes the commands, where it was
+    made before the run."""
 
     def __init__(
         self,
@@ -286,6 +289,7 @@ class Run:
                 self.world.evaluation,
                 run=resume,
                 start=None if resume is None else self.n_steps + 1,
+                target=self.target,
                 world=self.world.describe() | ({"processes": n} if (n := processes.ranks()) > 1 else {}),
                 who=self.pipeline.who(),
                 retention=e.tokens,
@@ -306,6 +310,11 @@ class Run:
         if found is None:
             raise ValueError(f"run {run} has no checkpoint under {self.checkpoints(run)}; start a new run instead")
         checkpoint, at = found
+        if at >= self.target:
+            raise ValueError(
+                f"run {run} has made {at} steps, and its experiment ends at {self.target}; "
+                f"steps={at + 20} (--steps {at + 20}) goes on to step {at + 20}"
+            )
         pool = self.world.pool
         recorded, _ = store.pool(run)
         if list(recorded.ids) != list(pool.ids):
@@ -332,7 +341,7 @@ class Run:
             self.states = self.pipeline.observe(self.states, step)
             if step.step in wanted:
                 folded[step.step] = self.states
-        self.n_steps, self.target = at, at + self.experiment.steps
+        self.n_steps = at
         return kept, folded
 
     @property

@@ -162,9 +162,8 @@ class Remote(Commands):
 
     @property
     def target_steps(self) -> int:
-        """Steps of the experiment."""
-        found = self._store.sql("SELECT experiment FROM runs WHERE run = ?", [self.run])["experiment"][0].as_py()
-        return int(json.loads(found).get("steps") or 0)
+        """Steps after which the run is finished."""
+        return int(self._store.ask("page_run", run=self.run)["target"][0].as_py() or 0)
 
     def on_change(self, callback: Callable[[Remote], None], period: float = 1.0) -> None:
         """Call back when the record moves, or what is being done for a request, from a thread of its own, until the run

@@ -80,9 +80,10 @@ def _make(experiment: Experiment, found: str | None, tell: Callable[[str], None]
     """Run an experiment, from the newest checkpoint of a run that was cut where there is one."""
     folder = Path(experiment.store) / "checkpoints" / (found or "")
     at = max((int(p.name[5:]) for p in folder.glob("step-*[0-9]")), default=0) if found else 0
+    if found and at >= experiment.steps:
+        return found  # cut after its last step
     if found and at:
-        left = experiment.with_(steps=max(experiment.steps - at, 1))
-        made = Run(left, resume=found)
+        made = Run(experiment, resume=found)
         tell(f"going on with {found} after step {at}")
     else:
         made = Run(experiment)

@@ -165,7 +165,7 @@ def test_a_run_that_had_ended_goes_on_with_nothing_waiting(tmp_path):
     with Run(experiment) as first:
         for _ in range(3):
             first.step()
-    with Run(experiment.with_(steps=2), resume=first.run) as again:
+    with Run(experiment.with_(steps=5), resume=first.run) as again:
         assert again.n_steps == 3
         again.step()
         again.step()

@@ -73,7 +73,7 @@ def recorded(store: Path, run: str) -> dict:
 def test_a_killed_run_of_two_processes_is_resumed_by_torchrun_as_the_run_of_one(tmp_path) -> None:
     ended(start("killed", tmp_path / "two"), (9, 9))
     (run,) = (p.name for p in (tmp_path / "two" / "checkpoints").iterdir())
-    (tmp_path / "e.toml").write_text(TINY.with_(steps=4).to_toml())
+    (tmp_path / "e.toml").write_text(TINY.to_toml())
     command = [
         sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2",
         "-m", "workbench.cli", "run", "e.toml", "--store", "two", "--resume", run,

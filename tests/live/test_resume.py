@@ -41,7 +41,7 @@ def test_killed_and_resumed_is_uninterrupted(tmp_path) -> None:
     assert cut.wait() == -signal.SIGKILL
     cut.stdout.close()
     expected = lines_of(whole)
-    again = lines_of(process(str(tmp_path / "cut"), "4", head["run"]))
+    again = lines_of(process(str(tmp_path / "cut"), "6", head["run"]))
     assert again[0] == {"run": head["run"], "from": 2}
     assert again[1:] == expected[3:]
     assert len({line["loss"] for line in expected[1:]}) > 3
@@ -70,7 +70,7 @@ def test_prompts_taken_out_stay_out_and_torch_draws_go_on(tmp_path) -> None:
         drawn = torch.rand(3).tolist()
         run.step()
     torch.manual_seed(0)
-    with Run(experiment.with_(steps=1), resume=run.run) as again:
+    with Run(experiment, resume=run.run) as again:
         assert again.n_steps == 3
         assert again.available.tolist() == (np.arange(40) % 2 == 0).tolist()
         assert (again.step().prompts % 2 == 0).all()

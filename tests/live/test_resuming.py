@@ -224,7 +224,7 @@ def test_killed_and_resumed_carries_on_as_if_uninterrupted(tmp_path):
     assert cut.wait() == -signal.SIGKILL
     cut.stdout.close()
     expected = lines_of(process(str(tmp_path / "whole"), "5"))
-    again = lines_of(process(str(tmp_path / "cut"), "3", head["run"]))
+    again = lines_of(process(str(tmp_path / "cut"), "5", head["run"]))
     assert again[0] == {"run": head["run"], "from": 2}
     assert again[1:] == expected[3:]
     assert all(line["resumed"] > 0 and line["carried"] > 0 for line in again[1:])

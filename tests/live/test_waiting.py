@@ -172,7 +172,7 @@ def test_a_run_that_was_killed_goes_on_as_if_it_had_not(tmp_path, model):
             if run.n_steps == 4:  # one after the checkpoint
                 run.writer.flush()
                 shutil.copytree(store, tmp_path / "cut")
-    with Run(experiment.with_(store=str(tmp_path / "cut"), steps=5), resume=run.run) as again:
+    with Run(experiment.with_(store=str(tmp_path / "cut")), resume=run.run) as again:
         assert again.n_steps == 3
         assert [facts(again.step()) for _ in range(5)] == expected[3:]
     with Store.open(tmp_path / "cut") as cut, Store.open(store) as whole:
@@ -186,7 +186,7 @@ def test_a_run_that_was_stopped_goes_on_as_if_it_had_not(tmp_path):
     with Run(experiment.with_(store=str(tmp_path / "cut"))) as run:
         for _ in range(4):
             run.step()
-    with Run(experiment.with_(store=str(tmp_path / "cut"), steps=4), resume=run.run) as again:
+    with Run(experiment.with_(store=str(tmp_path / "cut")), resume=run.run) as again:
         assert [facts(again.step()) for _ in range(4)] == expected[4:]
 
 

@@ -143,9 +143,14 @@ def run_tables(
 
 
 def attempt_table(
-    attempt: int, from_step: int, who: Mapping[str, list[str]], ranks: int, retention: Retention
+    attempt: int,
+    from_step: int,
+    who: Mapping[str, list[str]],
+    ranks: int,
+    retention: Retention,
+    target: int | None = None,
 ) -> tables.Tables:
-    """Who acts, where, with which code, and what is kept: recorded each time a run is opened."""
+    """Who acts, where, with which code, how far, and what is kept: recorded each time a run is opened."""
     row = {
         "attempt": [attempt],
         "from_step": from_step,
@@ -154,6 +159,7 @@ def attempt_table(
         "code_version": _version("rollout-workbench"),
         "machine": tables.to_json(_machine()),
         "ranks": ranks,
+        "target": target,
         **retention.describe(),
     }
     return {"attempts": row}

@@ -4,7 +4,7 @@
 -- schema_version 4
 -- 2: nodes, decisions; advantages.node_id and zero; attempts.retention, share, kept and ranks. Older files are read as they are: what they lack is empty or null.
 -- 3: the same tables; a commit holds them in one file, tables.bundle, which earlier programs do not know.
--- 4: rollouts.temperature.
+-- 4: rollouts.temperature, attempts.target.
 
 CREATE TABLE commits (
     run VARCHAR,
@@ -67,7 +67,8 @@ CREATE TABLE attempts (
     retention VARCHAR,
     share DOUBLE,
     kept VARCHAR[],
-    ranks SMALLINT
+    ranks SMALLINT,
+    target INTEGER
 );
 COMMENT ON TABLE attempts IS 'One row each time a writer opened the run: the first start and every resume.';
 COMMENT ON COLUMN attempts.run IS 'Run id, e.g. 2026-11-28-sim-k3f2.';
@@ -80,6 +81,7 @@ COMMENT ON COLUMN attempts.pipeline IS 'Verb -> names of the methods acting ther
 COMMENT ON COLUMN attempts.code_version IS 'Version of the workbench.';
 COMMENT ON COLUMN attempts.machine IS 'Host, process id, platform, processors, Python, package versions.';
 COMMENT ON COLUMN attempts.ranks IS 'Ranks that write the run together: a step is shown once all of them recorded it; null = 1.';
+COMMENT ON COLUMN attempts.target IS 'Step after which the run is finished, as this attempt has it; null where it was not told, and in rows of schema versions 1 to 3: then it is what the experiment says.';
 COMMENT ON COLUMN attempts.retention IS 'Token-level columns are kept for all groups, a sample or none.';
 COMMENT ON COLUMN attempts.share IS 'Share of the groups that is kept.';
 COMMENT ON COLUMN attempts.kept IS 'Token-level columns kept for all groups in any case, because a method needs them.';

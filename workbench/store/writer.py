@@ -66,6 +66,7 @@ class Writer:
 
     retention: token-level columns (ids, log-probabilities, entropies, ...) are kept for "all" groups, a "sample" of them
     (a share of the groups, by hash) or "none"; those named in needs, which the running pipeline reads, for all.
+    target: the step after which the run is finished, where that is known.
     pieces: what the token ids stand for, as `numerics.pieces.pieces_of` makes it; kept once, for pages that show tokens.
     """
 
@@ -94,6 +95,7 @@ class Writer:
         world: Mapping[str, object] | None = None,
         who: Mapping[str, list[str]] | None = None,
         start: int | None = None,
+        target: int | None = None,
         retention: str = "all",
         share: float = 0.125,
         needs: frozenset[str] = frozenset(),
@@ -135,12 +137,13 @@ class Writer:
         except BaseException:
             self._lock.close()
             raise
+        opened = self.attempt, self.step + 1, who or {}
         try:
             self._put(
                 _Commit(
                     "open",
                     self.step,
-                    [*made, opening.attempt_table(self.attempt, self.step + 1, who or {}, ranks, self._retention)],
+                    [*made, opening.attempt_table(*opened, ranks, self._retention, target)],
                 )
             )
             self.flush()

@@ -208,7 +208,7 @@ class RunData:
             run=self.run,
             status=status,
             step=int(row["step"] or 0),
-            target=experiment.get("steps"),
+            target=row["target"],
             model=str(world.get("model") or experiment.get("model") or "?"),
             pipeline=_pipeline(pipeline),
             who=swapped.get("who") or _json(row["who"]),
