@@ -105,7 +105,7 @@ class Dashboard:
             apart.margin = (12, 12, 0, 12)
         bar = self.wheel.bar if self.wheel else pn.Spacer(height=0)
         self.shell = pn.Column(
-            self.navigation, self.message, bar, self.asked, self.empty, sizing_mode="stretch_width", margin=0
+            self.navigation, self.message, bar, self.asked, self.empty, sizing_mode="stretch_both", margin=0
         )
 
     # the pages

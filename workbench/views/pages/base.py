@@ -60,19 +60,25 @@ def switch(label: str, icon: str) -> pmui.Toggle:
     return pmui.Toggle(label=label, icon=icon, value=False, size="small", margin=(6, 6, 0, 0), sx=flat)
 
 
+def _box(style: str, parts: tuple[pn.viewable.Viewable, ...]) -> pn.Column:
+    """A column that says itself that it grows where a part does: Panel warns of a box that it has to overrule."""
+    grows = any(p.sizing_mode == "stretch_both" for p in parts)
+    return pn.Column(*parts, stylesheets=[style], sizing_mode="stretch_both" if grows else "stretch_width", margin=0)
+
+
 def card(span: int, *parts: pn.viewable.Viewable) -> pn.Column:
     """A bordered box of `span` twelfths of the page; the whole width on a narrow window."""
-    return pn.Column(*parts, stylesheets=[theme.CARD.replace("SPAN", str(span))], sizing_mode="stretch_width", margin=0)
+    return _box(theme.CARD.replace("SPAN", str(span)), parts)
 
 
 def side(span: int, *cards: pn.viewable.Viewable) -> pn.Column:
     """Cards above each other in one place of the page, `span` twelfths wide."""
-    return pn.Column(*cards, stylesheets=[theme.SIDE.replace("SPAN", str(span))], sizing_mode="stretch_width", margin=0)
+    return _box(theme.SIDE.replace("SPAN", str(span)), cards)
 
 
 def grid(*cards: pn.viewable.Viewable) -> pn.Column:
     """The body of a page: cards in rows of twelve twelfths."""
-    return pn.Column(*cards, stylesheets=[theme.PAGE], sizing_mode="stretch_width", margin=0)
+    return _box(theme.PAGE, cards)
 
 
 def plot(figure, grows: bool = False) -> pn.pane.Bokeh:
