@@ -5,12 +5,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import param
 import pytest
 
 from workbench.store import Store
 from workbench.views import cards
 from workbench.views.asking import Asked, literal
-from workbench.views.page import Dashboard, LivePage, app
+from workbench.views.page import Dashboard, LivePage, app, shell
 from workbench.views.pages import PAGES
 from workbench.views.pages.base import Page
 from workbench.views.pages.live import Live
@@ -174,11 +175,80 @@ def test_a_page_that_cannot_be_built_says_why(monkeypatch, tmp_path):
 
 
 def test_a_run_that_does_not_exist_is_said(recording):
-    recording().go(1)
-    page = LivePage(recording.store, "no-such-run")
+    rec = recording().go(1)
+    for page in (LivePage(recording.store, "no-such-<run>"), Dashboard(recording.store, names=["tree"])):
+        page.bind(location := SimpleLocation("?run=no-such-<run>"))
+        page.tick()
+        assert not page.message.visible
+        assert "There is no run &#x27;no-such-&lt;run&gt;&#x27;" in page.shown[0].object
+        assert f"has <code>{rec.run}</code>." in page.shown[0].object
+        page.picker.value = rec.run
+        assert page.shown is page.body
+        assert rec.run in location.search
+
+
+class SimpleLocation(param.Parameterized):
+    """The address bar."""
+
+    search = param.String()
+
+    def __init__(self, search):
+        super().__init__(search=search)
+
+
+@pytest.mark.parametrize(
+    ("query", "said", "after"),
+    [
+        ("?page=tree&step=999999", "step 999,999 is not recorded; step 2 is shown", "?page=tree&run=RUN&step=2"),
+        ("?page=tokens&rollout=<b>", "there is no rollout &#x27;&lt;b&gt;&#x27;; another one is shown", "?page=tokens"),
+        ("?page=tree&prompt=nobody", "the run has no prompt &#x27;nobody&#x27;; none is chosen", "?page=tree"),
+        ("?belief=zzz", "no beliefs of &#x27;zzz&#x27; are recorded; those of &#x27;mopps&#x27; are shown", ""),
+        ("?page=budget&steps=70-90", "of steps 70 to 90 none is recorded; all steps are shown", "?page=budget"),
+        ("?page=compare&runs=gone", "there is no run &#x27;gone&#x27; to compare", "?page=compare"),
+    ],
+)
+def test_an_address_that_names_what_is_not_recorded_is_mended_and_says_so(recording, query, said, after):
+    rec = recording().go(2)
+    page = Dashboard(recording.store)
+    page.bind(location := SimpleLocation(query))
     page.tick()
-    assert page.message.visible
-    assert "no-such-run" in page.message.object
+    assert page.notice.visible
+    assert said in page.notice.object
+    assert location.search == after.replace("RUN", rec.run)
+    page.source.refresh(0)
+    page.tick()
+    assert page.notice.visible, "until something else is chosen"
+    page.chosen.page = "glossary"
+    assert not page.notice.visible
+
+
+def test_an_address_that_is_right_stays_and_keeps_its_theme(recording):
+    rec = recording().go(2)
+    page = Dashboard(recording.store)
+    page.bind(location := SimpleLocation("?theme=dark&page=tree&step=1"))
+    page.tick()
+    assert not page.notice.visible
+    page.chosen.place = 1
+    assert location.search == f"?page=tree&run={rec.run}&step=1&place=1&theme=dark"
+
+
+def test_pages_of_a_run_have_the_steering_bar(recording):
+    recording().go(1)
+    for name, has in (("difficulty", True), ("tokens", True), ("glossary", False), ("sql", False)):
+        page = Dashboard(recording.store, names=[name], may_steer=True)
+        page.tick()
+        assert (page.wheel is not None) is has, name
+        if has:
+            assert page.shell[2] is page.wheel.bar
+            assert page.wheel.bar.visible
+
+
+def test_the_frame_follows_the_system_where_the_address_says_nothing(tmp_path):
+    page = Dashboard(str(tmp_path))
+    frame = shell(page)
+    assert not frame.dark_theme
+    page.browser.dark = True
+    assert frame.dark_theme
 
 
 def test_the_page_to_copy_runs(recording, monkeypatch):

@@ -35,6 +35,36 @@ def test_every_page_is_reached_by_click_key_and_address(opened, recording):  # n
         assert page.get_by_text("could not be drawn").count() == 0, name
 
 
+DARK = """() => [...Bokeh.index.roots].some(
+  v => [...v.model.references()].some(m => m.class_name === "Page" && m.data.dark_theme))"""
+
+
+def test_colours_follow_the_system_unless_the_address_names_a_theme(opened, recording):  # noqa: F811
+    recording().go(1)
+    page = opened(recording.store)
+    says(page, "Evaluation solved")
+    assert not page.evaluate(DARK)
+    page.emulate_media(color_scheme="dark")
+    page.wait_for_function(DARK)
+    page.reload()
+    says(page, "Evaluation solved")
+    page.wait_for_function(DARK)
+    page.goto(page.url.partition("?")[0] + "?theme=default")
+    says(page, "Evaluation solved")
+    page.wait_for_timeout(1000)
+    assert not page.evaluate(DARK)
+
+
+def test_an_address_of_old_is_mended_in_the_address_bar(opened, recording):  # noqa: F811
+    recording().go(2)
+    page = opened(recording.store)
+    page.goto(page.url + "?page=tree&step=999999")
+    says(page, "step 999,999 is not recorded; step 2 is shown")
+    assert "step=2" in page.url
+    page.goto(page.url.partition("?")[0] + "?run=nosuch")
+    says(page, "There is no run 'nosuch'", "Choose one of them at the top")
+
+
 def test_a_page_stands_alone(opened, recording):  # noqa: F811
     recording().go(1)
     page = opened(recording.store)

@@ -81,11 +81,15 @@ def test_every_button_reaches_the_run(opened, elsewhere):  # noqa: F811
 
     press(page, "Pin")
     says(page, "Choose a prompt first")
+    page.wait_for_timeout(2500)
+    says(page, "Choose a prompt first")
+    fill(page, "Your name", "ada")
     prompt = remote._store.sql("SELECT prompt_id FROM prompts WHERE pool = 'train'")["prompt_id"][3].as_py()
     page.goto(page.url + ("&" if "?" in page.url else "?") + f"prompt={prompt}")
     says(page, "Evaluation solved")
     press(page, "Steer")
     says(page, "as any other")
+    assert page.get_by_label("Your name", exact=True).first.input_value() == "ada", "kept by the browser"
     for label in ("Pin", "Boost", "Drop", "Free"):
         press(page, label)
         assert prompt in until(remote, label.lower())["payload"]
@@ -99,5 +103,5 @@ def test_every_button_reaches_the_run(opened, elsewhere):  # noqa: F811
     press(page, "Stop")
     press(page, "Click again to stop")
     assert process.wait(30) == 0
-    assert until(remote, "stop")["who"].endswith(", page")
+    assert until(remote, "stop")["who"] == "ada, page"
     page.locator(".badge", has_text="stopped").first.wait_for(timeout=20_000)

@@ -8,23 +8,24 @@ refresh is shown as a message above the last good state, and the next refresh tr
 from __future__ import annotations
 
 import time
-import traceback
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
+from urllib.parse import parse_qs
 
 import panel as pn
 import panel_material_ui as pmui
 
 from workbench.store.errors import StoreError
-from workbench.views import cards, theme
+from workbench.views import cards, messages, theme
+from workbench.views.browser import Browser
 from workbench.views.data import RunData, Source
 from workbench.views.data_steering import steering
 from workbench.views.keys import Keys
 from workbench.views.pages import PAGES, TITLES
 from workbench.views.pages.base import Page, card, pane, plot, put, switch
+from workbench.views.stale import mended
 from workbench.views.state import Selection, address, chosen_by
-from workbench.views.text import html
 from workbench.views.wheel import Wheel
 
 __all__ = ["PERIOD", "Dashboard", "LivePage", "app", "card", "pane", "plot", "shell"]
@@ -55,9 +56,10 @@ class Dashboard:
         self, store_url: str, run: str | None = None, names: Sequence[str] | None = None, may_steer: bool = False
     ) -> None:
         self.names = tuple(names or PAGES)
+        steered = False
         for name in self.names:  # now: BokehJS hears of a component's data model with the document, never after it
             with suppress(Exception):  # told when the page is turned to
-                PAGES[name]
+                steered |= PAGES[name].needs_run
         self.source = Source.of(store_url)
         self.chosen = Selection(run=run or "", page=self.names[0])
         self.pinned = run is not None
@@ -66,12 +68,16 @@ class Dashboard:
         self._pages: dict[str, Page | str] = {}
         self._seen: tuple = ()
         self._drawing = self._again = False
+        self._unchecked = False
         self.open = True
+        self.when_open: Callable[[], None] = lambda: None
+        self.browser = Browser()
+        self.wheel = Wheel(self.chosen, may_steer, self.browser) if steered else None
         self._build()
         self.chosen.param.watch(self._chose, [n for n in self.chosen.param if n != "name"])
 
     def _build(self) -> None:
-        self.message = pane(visible=False)
+        self.message, self.notice = pane(visible=False), pane(visible=False)
         self.picker = pmui.Select(
             options=[], size="small", margin=(6, 12), color="light", sizing_mode="stretch_width", min_width=90,
             max_width=330, visible=False,
@@ -87,7 +93,6 @@ class Dashboard:
         self.questions = pane()
         self.asked = card(12, self.questions)
         self.asked.visible = False
-        self.wheel = Wheel(self.chosen, self.may_steer) if "live" in self.names else None
         navigation = [self.tabs] if len(self.names) > 1 else [pn.Spacer(sizing_mode="stretch_width")]
         keys = {str(i): partial(self.chosen.param.update, page=n) for i, n in enumerate(self.names, 1)}
         keys["s"] = lambda: self.show_sql.param.update(value=not self.show_sql.value)
@@ -95,17 +100,24 @@ class Dashboard:
             *navigation,
             self.show_sql,
             Keys(keys),
+            self.browser,
             stylesheets=[theme.NAVIGATION],
             sizing_mode="stretch_width",
             margin=0,
         )
         self.empty = card(12, pane(cards.empty("Looking for runs …")))
         self.broken = card(12, pane())
-        for apart in (self.message, self.asked, self.empty, self.broken):
+        for apart in (self.message, self.notice, self.asked, self.empty, self.broken):
             apart.margin = (12, 12, 0, 12)
         bar = self.wheel.bar if self.wheel else pn.Spacer(height=0)
         self.shell = pn.Column(
-            self.navigation, self.message, bar, self.asked, self.empty, sizing_mode="stretch_both", margin=0
+            self.navigation,
+            pn.Column(self.message, self.notice, sizing_mode="stretch_width", margin=0),
+            bar,
+            self.asked,
+            self.empty,
+            sizing_mode="stretch_both",
+            margin=0,
         )
 
     # the pages
@@ -142,6 +154,7 @@ class Dashboard:
     def _chose(self, *events) -> None:
         if any(e.name == "page" for e in events) and self.chosen.page in self.names:
             self.tabs.active = self.names.index(self.chosen.page)
+        self.notice.visible = False
         if self.open:
             self._guarded(lambda: self.update(force=True))
 
@@ -152,7 +165,8 @@ class Dashboard:
             own = [n for n in Selection.OF_RUN if getattr(self.chosen, n) != self.chosen.param[n].default]
             leave_out = [] if self.pinned or own else ["run"]
             leave_out += [] if len(self.names) > 1 else ["page"]
-            location.search = address(self.chosen, tuple(leave_out))
+            colours = parse_qs((location.search or "").removeprefix("?")).get("theme", [])
+            location.search = address(self.chosen, tuple(leave_out), {"theme": colours[-1]} if colours else {})
 
         def read(*_) -> None:
             wanted = chosen_by(location.search or "")
@@ -160,6 +174,7 @@ class Dashboard:
                 wanted.pop("page", None)
             self.pinned = self.pinned or "run" in wanted
             if any(getattr(self.chosen, name) != value for name, value in wanted.items()):
+                self._unchecked = True
                 self.chosen.param.update(**wanted)
 
         read()
@@ -169,7 +184,8 @@ class Dashboard:
     # what the timer does
 
     def _data(self) -> RunData | None:
-        return self.source.run(self.chosen.run) if self.chosen.run and self.source.runs else None
+        known = [r["run"] for r in self.source.runs]
+        return self.source.run(self.chosen.run) if self.chosen.run in known else None
 
     def tick(self) -> None:
         """One look at the store; an error becomes a message, never a blank page."""
@@ -197,22 +213,28 @@ class Dashboard:
             )
             self.message.visible = True
         except Exception as problem:  # shown to the reader, tried again at the next tick
-            put(self.message, _told("The store could not be read", problem))
+            put(self.message, messages.wrong("The store could not be read", problem))
             self.message.visible = True
 
     def _nothing_yet(self) -> None:
         if self.names and not self._needs_run:
             return
         self._main(self.empty)
-        where = html(self.source.where)
-        put(
-            self.empty[0],
-            cards.empty(
-                "No run yet",
-                "Start one with <code>workbench demo</code>, or <code>workbench run experiment.toml</code>.",
-                f"This page watches the store <code>{where}</code> and shows the run as soon as its first step is recorded.",
-            ),
-        )
+        put(self.empty[0], messages.nothing_yet(self.source.where))
+
+    def _no_such_run(self) -> None:
+        self._main(self.empty)
+        runs = [r["run"] for r in self.source.runs]
+        put(self.empty[0], messages.no_such_run(self.chosen.run, runs, self.source.where))
+
+    def _check(self, data: RunData) -> None:
+        """Once after an address was read: mend what of it is not recorded, and say so until something else is chosen."""
+        self._unchecked = False
+        change, told = mended(self.chosen, data)
+        if told:
+            self.chosen.param.update(**change)
+            put(self.notice, cards.error("Not all that the address names is recorded", "; ".join(told)))
+            self.notice.visible = True
 
     @property
     def _needs_run(self) -> bool:
@@ -248,10 +270,14 @@ class Dashboard:
             return
         data = self._data()
         if data is None and self._needs_run:
+            if self.source.runs and self.chosen.run:
+                self._no_such_run()
             return
         stamp: tuple = (self.chosen.page,)
         if data is not None:
             data.refresh()
+            if self._unchecked and data.step:
+                self._check(data)
             if self.wheel is not None:
                 self.wheel.update(data)
             stamp += (data.facts, len(data.evaluation.step), data.warnings, data.notes[:1], *steering(data).told[:1])
@@ -277,7 +303,7 @@ class Dashboard:
             raise
         except Exception as problem:
             title = f"The page {TITLES.get(self.chosen.page, self.chosen.page)} could not be drawn"
-            put(self.broken[0], _told(title, problem))
+            put(self.broken[0], messages.wrong(title, problem))
             shown = self.broken
         self._main(shown)
         self._show_asked()
@@ -289,14 +315,7 @@ class Dashboard:
         try:
             put(self.questions, cards.asked(self.page.asked))
         except Exception as problem:
-            put(self.questions, _told("The questions of this page could not be shown", problem))
-
-
-def _told(title: str, problem: Exception) -> str:
-    """A problem as a message; the traceback only where it is a mistake of ours, and folded away."""
-    known = isinstance(problem, (StoreError, OSError, LookupError)) or "duckdb" in type(problem).__module__
-    detail = "" if known else "".join(traceback.format_exception(problem))
-    return cards.error(title, str(problem) if known else f"{type(problem).__name__}: {problem}", detail)
+            put(self.questions, messages.wrong("The questions of this page could not be shown", problem))
 
 
 def LivePage(store_url: str, run: str | None = None) -> Dashboard:
@@ -306,7 +325,7 @@ def LivePage(store_url: str, run: str | None = None) -> Dashboard:
 
 def shell(page: Dashboard, title: str = "Rollout Workbench") -> pmui.Page:
     """The frame around a dashboard: title, run picker, switch between light and dark."""
-    return pmui.Page(
+    frame = pmui.Page(
         title=title,
         header=[page.picker],
         main=[page.shell],
@@ -316,6 +335,14 @@ def shell(page: Dashboard, title: str = "Rollout Workbench") -> pmui.Page:
         busy_indicator=None,
         sx={"& .main-content": {"backgroundColor": theme.GROUND}},
     )
+
+    def follow(*moved) -> None:
+        if page.open and (moved or page.browser.dark):  # a theme that the address names stays
+            frame.dark_theme = page.browser.dark
+
+    page.browser.param.watch(follow, "dark")
+    page.when_open = follow
+    return frame
 
 
 def app(
@@ -337,6 +364,7 @@ def app(
 
         def begin() -> None:
             page.open = True
+            page.when_open()
             page.tick()
             pn.state.add_periodic_callback(page.tick, period=PERIOD)
 
@@ -344,4 +372,4 @@ def app(
         pn.state.onload(begin)
         return shell(page)
     except Exception as problem:  # a blank page would say nothing
-        return pane(_told("The page could not be built", problem))
+        return pane(messages.wrong("The page could not be built", problem))

@@ -6,6 +6,7 @@ the query of an address and back. Only what differs from the start stands there,
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import ClassVar
 from urllib.parse import parse_qs, urlencode
 
@@ -51,13 +52,15 @@ class Selection(param.Parameterized):
         self.param.update(run=run, **{name: self.param[name].default for name in self.OF_RUN})
 
 
-def address(chosen: Selection, leave_out: tuple[str, ...] = ()) -> str:
-    """The selection as the query of an address ("?page=tree&step=12"), "" where nothing was chosen."""
+def address(chosen: Selection, leave_out: tuple[str, ...] = (), more: Mapping[str, str] = {}) -> str:
+    """The selection as the query of an address ("?page=tree&step=12"), "" where nothing was chosen. more: what else it
+    shall say, such as the theme."""
     words = {}
     for name, p in chosen.param.objects("existing").items():
         value = getattr(chosen, name)
         if name != "name" and name not in leave_out and value != p.default:
             words[name] = _written(value)
+    words |= more
     return f"?{urlencode(words)}" if words else ""
 
 

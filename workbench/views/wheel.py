@@ -12,13 +12,15 @@ from typing import Any
 import panel as pn
 import panel_material_ui as pmui
 
-from workbench.inbox import CONTROLS, Inbox, Request, me
+from workbench.inbox import Inbox, Request, me
 from workbench.store.errors import StoreError
 from workbench.views import theme
+from workbench.views.browser import Browser
 from workbench.views.cards import badge, head, told_table
 from workbench.views.data import RunData
 from workbench.views.data_steering import Now, Told, steering
 from workbench.views.pages.base import card, pane, put, switch
+from workbench.views.settings import SETTINGS, figure
 from workbench.views.state import Selection
 from workbench.views.text import html, one_line
 
@@ -27,13 +29,18 @@ SMALL = {"size": "small", "variant": "outlined", "margin": (6, 6, 0, 0)}
 SURE = 8.0
 """Seconds in which a second click on Stop must follow."""
 
+READ = 8.0
+"""Seconds for which an answer to a click stands at least; then the next command takes its place."""
+
 
 class Wheel:
-    """`bar` for the shell, and `update` for each look at the run. may: whether this viewer may steer."""
+    """`bar` for the shell, and `update` for each look at the run. may: whether this viewer may steer; browser: keeps the
+    viewer's name, under which requests are recorded."""
 
-    def __init__(self, chosen: Selection, may: bool = False, who: str = "") -> None:
-        self.chosen, self.may, self.who = chosen, may, who or f"{me()}, page"
+    def __init__(self, chosen: Selection, may: bool = False, browser: Browser | None = None) -> None:
+        self.chosen, self.may, self.browser = chosen, may, browser or Browser()
         self._data: RunData | None = None
+        self._answer, self._answered, self._latest = "", 0.0, ""
         self._asked_stop = 0.0
         self._shown = Now()
         self._touched: set[str] = set()
@@ -56,12 +63,7 @@ class Wheel:
         self.said = pane(styles={"flex": "1 1 220px", "width": "auto"})
         self.said.margin = (8, 0, 0, 6)
         small = {"size": "small", "margin": (10, 8, 0, 0)}
-        self.settings = {
-            "prompts": pmui.IntInput(label="Prompts a step", value=1, start=1, width=120, **small),
-            "group_size": pmui.IntInput(label="Rollouts of each", value=1, start=1, step=1, width=120, **small),
-            "temperature": pmui.FloatInput(label="Temperature", value=1.0, start=0.01, end=10, step=0.1, width=110, **small),
-            "lr": pmui.FloatInput(label="Learning rate", value=0.0, start=0, end=1, step=1e-5, format="0.[000000]", width=120, **small),
-        }  # fmt: skip
+        self.settings = {name: pmui.TextInput(label=label, width=120, **small) for name, (label, _) in SETTINGS.items()}
         for name, widget in self.settings.items():
             widget.param.watch(lambda _, name=name: self._touch(name), "value")
         self.apply = button("Apply at the next step", "check", self._apply, margin=(10, 6, 0, 0))
@@ -84,6 +86,11 @@ class Wheel:
         self.checkpoint = button("Checkpoint", "save", lambda: ask("checkpoint"))
         self.undoing = pmui.Select(label="Undo", options={}, width=420, **small)
         self.undo = button("Undo", "undo", self._undo, margin=(10, 6, 0, 0))
+        self.name = pmui.TextInput(
+            label="Your name", value=self.browser.who, placeholder=me(), max_length=40, width=160, **small
+        )
+        self.name.param.watch(lambda e: self.browser.param.update(who=e.new.strip()), "value")
+        self.browser.param.watch(lambda e: self.name.param.update(value=e.new), "who")
         self.log = pane()
 
         def line(*parts: pn.viewable.Viewable) -> pn.FlexBox:
@@ -93,7 +100,7 @@ class Wheel:
             card(4, pane(head("Settings of a step")), line(*self.settings.values(), self.apply)),
             card(4, pane(head("Methods")), line(self.pipeline, self.swap), line(self.method, self.add, self.remove)),
             card(4, self.prompt, line(self.factor, *self.prompts.values())),
-            card(12, pane(head("What was asked")), line(self.undoing, self.undo), self.log),
+            card(12, pane(head("What was asked")), line(self.undoing, self.undo, self.name), self.log),
             stylesheets=[theme.PAGE], sizing_mode="stretch_width", margin=0,
         )  # fmt: skip
         self.status = pn.pane.HTML("", stylesheets=[theme.HTML], margin=(8, 8, 0, 0))
@@ -109,8 +116,13 @@ class Wheel:
 
     # what the reader does
 
+    @property
+    def who(self) -> str:
+        """Who steers, as it is recorded: what the viewer says, else the user of this server."""
+        return f"{self.browser.who or me()}, page"
+
     def _ask(self, kind: str, **payload: Any) -> None:
-        data = self._data
+        data, self._answer = self._data, ""
         if data is None or not self.may:
             self._say(LOOK)
             return
@@ -127,7 +139,9 @@ class Wheel:
         self.update(data)
 
     def _say(self, message: str) -> None:
-        put(self.said, f'<span class="warn">{html(message, 300)}</span>')
+        """Answer a click: it stands until the next one, or until another command is recorded and it could be read."""
+        self._answer, self._answered = f'<span class="warn">{html(message, 300)}</span>', time.monotonic()
+        put(self.said, self._answer)
 
     def _stop(self) -> None:
         if time.monotonic() - self._asked_stop < SURE:
@@ -142,7 +156,11 @@ class Wheel:
             self._touched.add(name)
 
     def _apply(self) -> None:
-        wanted = {name: self.settings[name].value for name in self._touched & set(self.settings)}
+        try:
+            wanted = {name: figure(name, w.value) for name, w in self.settings.items() if name in self._touched}
+        except ValueError as problem:
+            self._say(str(problem))
+            return
         if not wanted:
             self._say("Nothing was changed; set another figure first.")
             return
@@ -187,7 +205,7 @@ class Wheel:
             self._asked_stop, self.buttons["stop"].label = 0.0, "Stop"
         self._enable(paused, told)
         self._fill(found.now)
-        put(self.said, _latest(told) if self.may else f'<span class="quiet">{LOOK}</span>')
+        self._follow(told)
         if self.open.value:
             put(self.log, told_table(told))
             options = {one_line(f"step {t.step}: {t.what}", 70): t.id for t in told if t.undoable}
@@ -195,6 +213,15 @@ class Wheel:
                 self.undoing.param.update(options=options, value=next(iter(options.values()), None))
             chosen = self.chosen.prompt
             put(self.prompt, head("This prompt", f"<span>{_state(found.now, chosen)}</span>"))
+
+    def _follow(self, told: list[Told]) -> None:
+        """Say what became of the last request, unless a click was answered: see `_say`."""
+        latest = told[0].id if told else ""
+        if latest != self._latest and time.monotonic() - self._answered > READ:
+            self._answer = ""
+        if not self._answer:
+            self._latest = latest
+        put(self.said, self._answer or (_latest(told) if self.may else f'<span class="quiet">{LOOK}</span>'))
 
     def _enable(self, paused: bool, told: list[Told]) -> None:
         waits = {t.kind for t in told if t.state == "asked"}
@@ -222,7 +249,8 @@ class Wheel:
                 value = getattr(now, name)
                 widget.visible = value is not None
                 if value is not None and name not in self._touched:
-                    widget.value = round(value) if isinstance(widget, pmui.IntInput) else value
+                    text = str(round(value)) if SETTINGS[name][1] is int else f"{value:g}"
+                    widget.param.update(value=text, value_input=text)
             if "pipeline" not in self._touched:
                 self.pipeline.param.update(value=now.pipeline, value_input=now.pipeline)
         finally:
@@ -241,10 +269,8 @@ def _latest(told: list[Told]) -> str:
     if not told:
         return '<span class="quiet">Nothing was asked of this run yet.</span>'
     t = told[0]
-    done = t.kind in CONTROLS and t.state in ("applied", "taken")
-    text = f"{'from' if t.kind == 'step' else 'after'} step {t.step:,}" if done else t.line
     mark = "warn" if t.state == "refused" else "quiet"
-    return f'<b>{html(t.what, 120)}</b> <span class="{mark}">{html(text, 260)}</span>'
+    return f'<b>{html(t.what, 120)}</b> <span class="{mark}">{html(t.line, 260)}</span>'
 
 
 def _state(now: Now, prompt: str) -> str:

@@ -1,0 +1,135 @@
+"""The steering bar without a browser: what it says, for how long, what it reads from its fields, and who asks."""
+
+import pytest
+
+from workbench import Budget, Experiment
+from workbench.experiment import Run
+from workbench.inbox import Inbox, Request, me
+from workbench.views import wheel as bar
+from workbench.views.browser import Browser
+from workbench.views.data import Source
+from workbench.views.settings import figure
+from workbench.views.state import Selection
+from workbench.views.wheel import Wheel
+
+SMALL = Experiment(
+    model="sim", steps=50, eval_every=0, checkpoint_every=0, budget=Budget(4, 32), world={"n_prompts": 40}
+)
+
+
+class Clock:
+    """Seconds that pass when they are told to."""
+
+    now = 100.0
+
+    def monotonic(self):
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    clock = Clock()
+    monkeypatch.setattr(bar, "time", clock)
+    return clock
+
+
+@pytest.fixture
+def steered(tmp_path, clock):
+    """A run that goes on, its bar, and a look of the page at it."""
+    with Run(SMALL.with_(store=str(tmp_path))) as run:
+        assert run.ready()
+        run.step()
+        wheel = Wheel(Selection(), may=True, browser=Browser(who="ada"))
+
+        def look():
+            run.writer.flush()
+            source = Source.of(str(tmp_path))
+            source.refresh(0)
+            data = source.run(run.run)
+            data.refresh()
+            wheel.update(data)
+            return wheel.said.object
+
+        look()
+        yield run, wheel, look
+
+
+def test_an_answer_stays_until_the_next_click_or_command(steered, clock):
+    run, wheel, look = steered
+    wheel._prompt("pin")
+    for seconds in (0, 5, 60):
+        clock.now += seconds
+        assert "Choose a prompt first" in look()
+    wheel._apply()
+    assert "Nothing was changed" in look()
+    run.helm.ask(Request.of("set", {"rollouts": 64}, "eve"))
+    run.ready()
+    clock.now += bar.READ - 1
+    assert "Nothing was changed" in look(), "somebody else's command came too soon to have read it"
+    clock.now += 2
+    assert "rollouts 32 → 64" in look()
+    wheel._prompt("pin")
+    wheel._ask("pause")
+    assert "<b>pause</b>" in look()
+
+
+def test_a_store_that_cannot_be_written_is_said_and_stays_said(steered, monkeypatch):
+    _, wheel, look = steered
+
+    def refuse(self, request):
+        raise PermissionError("inbox cannot be written: who steers a run needs to write to its store")
+
+    monkeypatch.setattr(Inbox, "put", refuse)
+    wheel._ask("pause")
+    assert "cannot be written" in look()
+
+
+def test_figures_are_shown_and_read_as_written(steered):
+    run, wheel, look = steered
+    assert wheel.settings["prompts"].value == "4"
+    wheel.settings["lr"].value = "fast"
+    wheel._apply()
+    assert "Learning rate: &#x27;fast&#x27; is no number" in look()
+    assert wheel.settings["lr"].value == "fast"
+    wheel.settings["lr"].value = " 5e-7 "
+    wheel.settings["prompts"].value = "5"
+    wheel._apply()
+    (request,) = Inbox(run.experiment.store, run.run).waiting()
+    assert (request.payload, request.who) == ({"prompts": 5, "lr": 5e-7}, "ada, page")
+    wheel._fill(wheel._shown._replace(lr=5e-7))
+    assert wheel.settings["lr"].value == "5e-07"
+    assert figure("lr", wheel.settings["lr"].value) == 5e-7
+
+
+def test_undone_commands_are_not_offered_to_be_undone(steered):
+    run, wheel, look = steered
+    wheel.open.value = True
+    done = Request.of("set", {"rollouts": 64}, "ada")
+    for request in (done, Request.of("drop", {"prompt": str(run.world.pool.ids[0])}, "ada")):
+        run.helm.ask(request)
+    run.ready()
+    look()
+    assert len(wheel.undoing.options) == 2
+    run.helm.ask(Request.of("undo", {"id": done.id}, "ada"))
+    run.ready()
+    assert "undone: rollouts 64 → 32" in look()
+    assert [label.partition(": ")[2] for label in wheel.undoing.options] == [
+        f"prompt {run.world.pool.ids[0]}: out of the pool"
+    ]
+
+
+def test_what_takes_long_stands_in_the_bar(steered):
+    run, _, look = steered
+    request = Inbox(run.experiment.store, run.run).put(Request.of("add", {"method": "vade"}, "ada"))
+    assert "asked, waits for the step in hand" in look()
+    Inbox(run.experiment.store, run.run).tell(request.id, "reading 556 steps for vade")
+    assert "asked; reading 556 steps for vade …" in look()
+
+
+def test_who_asks_is_what_the_browser_keeps_else_the_user_of_the_server():
+    wheel = Wheel(Selection())
+    assert wheel.who == f"{me()}, page"
+    wheel.browser.who = "grace"
+    assert (wheel.who, wheel.name.value) == ("grace, page", "grace")
+    wheel.name.value = " ada "
+    assert (wheel.who, wheel.browser.who) == ("ada, page", "ada")

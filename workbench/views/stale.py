@@ -1,0 +1,42 @@
+"""An address that was kept for long, or mistyped: what it names and the record does not have, and what is shown instead."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from workbench.views.data_groups import place_of
+from workbench.views.state import Selection
+from workbench.views.text import one_line
+
+if TYPE_CHECKING:
+    from workbench.views.data import RunData
+
+
+def mended(chosen: Selection, data: RunData) -> tuple[dict[str, object], list[str]]:
+    """Changes to a selection (names and values of its parameters) after which it names what is recorded, and a sentence
+    for each. data: a run with a step or more."""
+    change: dict[str, object] = {}
+    told = []
+    steps = data.curves.step.astype(np.int64)
+    if chosen.step and chosen.step not in steps:
+        change["step"] = shown = int(steps[max(np.searchsorted(steps, chosen.step) - 1, 0)])
+        told.append(f"step {chosen.step:,} is not recorded; step {shown:,} is shown")
+    first, last = chosen.steps
+    if last and (last < steps[0] or first > steps[-1]):
+        change["steps"] = chosen.param["steps"].default
+        told.append(f"of steps {first:,} to {last:,} none is recorded; all steps are shown")
+    if chosen.prompt and data.prompts.row(chosen.prompt) is None:
+        change["prompt"] = ""
+        told.append(f"the run has no prompt {one_line(chosen.prompt, 40)!r}; none is chosen")
+    if chosen.rollout and ((place := place_of(data, chosen)) is None or place.rollout != chosen.rollout):
+        change["rollout"] = ""
+        told.append(f"there is no rollout {one_line(chosen.rollout, 40)!r}; another one is shown")
+    if chosen.belief and chosen.belief not in data.beliefs:
+        change["belief"] = ""
+        told.append(f"no beliefs of {one_line(chosen.belief, 40)!r} are recorded; those of {data.believed!r} are shown")
+    if gone := [r for r in chosen.runs if r not in [row["run"] for row in data.source.runs]]:
+        change["runs"] = [r for r in chosen.runs if r not in gone]
+        told.append(f"there is no run {', '.join(repr(one_line(r, 40)) for r in gone)} to compare")
+    return change, told
