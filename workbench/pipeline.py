@@ -428,6 +428,13 @@ def _gather(
     return draft
 
 
+def _unrewarded(rollouts: Rollouts, failure: str, n: int) -> str:
+    """How many rollouts a failure left without reward, and what was told of the first."""
+    told = rollouts.extra.get("failure_text", np.empty(0, object))
+    first = next((str(t) for t, f in zip(told, rollouts.failure, strict=False) if f == failure and t), "")
+    return f"{n} rollouts got no reward: {failure.replace('_', ' ')}{first and f'; first: {first}'}"
+
+
 def advance(
     pipeline: Pipeline,
     states: States,
@@ -475,7 +482,7 @@ def advance(
         events.append(Event(level, "update", f"the optimiser step was skipped: {skipped}"))
     for what, n in zip(*np.unique(rollouts.failure.astype(str), return_counts=True), strict=True):
         if what:
-            events.append(Event("warning", str(what), f"{n} rollouts got no reward: {what}", int(n)))
+            events.append(Event("warning", str(what), _unrewarded(rollouts, str(what), int(n)), int(n)))
     fate, reason = fates(rollouts, advantage, skipped and "update_skipped")
     done = Step(step, draft.prompts, plan, rollouts, advantage, fate, reason, update, clock.seconds, tuple(events))
     return pipeline.observe(states, done), done

@@ -8,10 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from workbench.analysis.diagnose import diagnose
+from workbench.experiment import Experiment, Run
 from workbench.stages import Checkpoint, Prune
+from workbench.store import Store
 from workbench.tasks.isolated import Isolated
 from workbench.tasks.task import Task
-from workbench.types import Cut, Plan, Ragged, Rollouts
+from workbench.types import Budget, Cut, Plan, Ragged, Rollouts
 from workbench.worlds.engines.graph import GraphEngine
 from workbench.worlds.judging import Judging, filled
 from workbench.worlds.live import LiveWorld
@@ -192,3 +195,36 @@ def test_a_broken_engine_leaves_no_verifier_behind():
     del world.engine.generate
     assert np.isfinite(world.sample(PLAN).reward).all()
     world.task.verifier.close()
+
+
+def test_why_verifiers_failed_is_recorded_and_found(tmp_path):
+    def strict(completion: str, answer: str) -> object:
+        if len(completion) % 2:
+            raise ValueError("<b>odd</b> \udcff")
+        return "nonsense"
+
+    experiment = Experiment(
+        pipeline="grpo", budget=Budget(3, 12), steps=1, store=str(tmp_path), eval_every=0, checkpoint_every=0
+    )
+    world = world_of(strict)
+    with pytest.warns(RuntimeWarning, match="odd|not a number"), Run(experiment, world=world) as run:
+        step = run.step()
+    world.task.verifier.close()
+    odd = np.array([len(t) % 2 == 1 for t in step.rollouts.text])
+    assert 0 < odd.sum() < 12
+    with Store.open(tmp_path) as store:
+        told = {e.subject: (e.message, e.count) for e in next(iter(store.steps(run.run))).events if e.kind == "warning"}
+        assert told == {
+            "verifier_invalid": (
+                f"{12 - odd.sum()} rollouts got no reward: verifier invalid; first: TypeError: reward is str, not a number",
+                12 - odd.sum(),
+            ),
+            "verifier_raised": (
+                f"{odd.sum()} rollouts got no reward: verifier raised; first: ValueError: <b>odd</b> ?",
+                odd.sum(),
+            ),
+        }
+        found = {f.rule: f for f in diagnose(store)}["verifier_failures"]
+    assert found.evidence == {"verifier_raised": odd.sum(), "verifier_invalid": 12 - odd.sum()}
+    assert "100.0% of the rollouts got no reward, most: verifier " in found.what
+    assert "odd" in found.what or "not a number" in found.what

@@ -18,6 +18,13 @@ pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
 ROWS = [{"prompt": f"{i} and {i}?", "answer": str(2 * i), "stratum": "twice"} for i in range(20)]
 
 
+class Unprintable(Exception):
+    """An error that fails when it is told."""
+
+    def __str__(self):
+        raise RuntimeError("no")
+
+
 def moody(completion, answer):
     """A verifier that does what the completion says."""
     if completion == "hang":
@@ -26,6 +33,10 @@ def moody(completion, answer):
         re.match(r"(a+)+$", "a" * 40 + "b")
     if completion == "raise":
         raise KeyError(completion)
+    if completion == "memory":
+        raise MemoryError
+    if completion == "unprintable":
+        raise Unprintable("\udcff")
     if completion == "die":
         os._exit(3)
     if completion == "leave":
@@ -57,18 +68,20 @@ def verifier():
     [
         ("hang", "verifier_timeout", None, None),
         ("regex", "verifier_timeout", None, None),
-        ("raise", "verifier", None, None),
-        ("die", "verifier", None, None),
-        ("leave", "verifier", None, None),
+        ("raise", "verifier_raised", None, None),
+        ("die", "verifier_died", None, None),
+        ("leave", "verifier_raised", None, None),
         ("nan", "verifier_nan", None, None),
         ("inf", "verifier_nan", None, None),
         ("part", "verifier_nan", None, None),
-        ("none", "verifier", None, None),
-        ("text", "verifier", None, None),
-        ("list", "verifier", None, None),
-        ("complex", "verifier", None, None),
-        ("no reward", "verifier", None, None),
-        ("maybe", "verifier", None, None),
+        ("memory", "verifier_memory", None, None),
+        ("unprintable", "verifier_raised", None, None),
+        ("none", "verifier_invalid", None, None),
+        ("text", "verifier_invalid", None, None),
+        ("list", "verifier_invalid", None, None),
+        ("complex", "verifier_invalid", None, None),
+        ("no reward", "verifier_invalid", None, None),
+        ("maybe", "verifier_invalid", None, None),
         ("print", "", 0.0, 0.0),
         ("half", "", 0.5, 0.0),
         ("numpy", "", 0.25, 0.0),
@@ -97,7 +110,13 @@ def test_score_counts_a_failed_verifier_as_a_null_reward():
     task = tasks.load(ROWS, verifier=moody, timeout=0.5)
     rollouts = Rollouts.asked(Plan(np.arange(4), np.ones(4, int)), task.pool)
     r = task.score(rollouts.with_(text=np.array(["raise", "hang", "nan", "half"], dtype=object)), task.pool)
-    assert r.failure.tolist() == ["verifier", "verifier_timeout", "verifier_nan", ""]
+    assert r.failure.tolist() == ["verifier_raised", "verifier_timeout", "verifier_nan", ""]
+    assert r.extra["failure_text"].tolist() == [
+        "KeyError: 'raise'",
+        "no verdict within 0.5 s",
+        "reward is nan",
+        "",
+    ]
     assert r.reward[3] == r.rewards["score"][3] == 0.5
     assert np.isnan(r.reward[:3]).all()
     assert np.isnan(r.correct[:3]).all()

@@ -47,7 +47,7 @@ def test_one_that_hangs_and_one_that_eats_memory_cost_their_own_reward(pool):
     verdicts = v(text, pool, np.zeros(30, int))
     v.close()
     assert np.flatnonzero(np.isnan(verdicts.reward)).tolist() == [3, 11]
-    assert verdicts.failure[[3, 11]].tolist() == ["verifier_timeout", "verifier"]
+    assert verdicts.failure[[3, 11]].tolist() == ["verifier_timeout", "verifier_memory"]
     assert np.delete(verdicts.reward, [3, 11]).tolist() == [0.3] * 28
 
 

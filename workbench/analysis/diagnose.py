@@ -187,7 +187,8 @@ def length_explosion(rows: pa.Table) -> tuple[str, Mapping[str, object]] | None:
 
 @rule(
     """
-SELECT failure, count(*) AS n, (SELECT count(*) FROM rollouts WHERE run = $run AND purpose <> 'eval') AS total
+SELECT failure, count(*) AS n, (SELECT count(*) FROM rollouts WHERE run = $run AND purpose <> 'eval') AS total,
+    (SELECT arg_min(message, step) FROM events WHERE run = $run AND source = 'step' AND subject = failure) AS told
 FROM rollouts WHERE run = $run AND purpose <> 'eval' AND failure <> '' GROUP BY failure ORDER BY n DESC""",
     "the texts of failed rollouts (top of the events), the verifier's time and memory limits",
 )
@@ -198,7 +199,9 @@ def verifier_failures(rows: pa.Table) -> tuple[str, Mapping[str, object]] | None
     failed = sum(counts.values())
     if not total or failed < 0.02 * total:
         return None
-    return f"{failed / total:.1%} of the rollouts got no reward", counts
+    told = str(rows["told"][0].as_py() or "").partition("; first: ")[2][:200]
+    kind = next(iter(counts)).replace("_", " ")
+    return f"{failed / total:.1%} of the rollouts got no reward, most: {kind}{told and f' ({told})'}", counts
 
 
 @rule(

@@ -238,7 +238,7 @@ COMMENT ON COLUMN rollouts.version IS 'Optimiser updates that the sampling polic
 COMMENT ON COLUMN rollouts.parent IS 'Rollout it was forked or resumed from; empty for none.';
 COMMENT ON COLUMN rollouts.fork_at IS 'Token at which it left its parent; -1 for none.';
 COMMENT ON COLUMN rollouts.temperature IS 'Of the sampler that made its last token, the one behaviour log-probabilities are of: all it takes, nothing is cut off (top-p 1, no top-k). Null where there is no sampler, and in rows of schema versions 1 to 3.';
-COMMENT ON COLUMN rollouts.failure IS 'What failed (verifier, timeout, ...); empty for nothing.';
+COMMENT ON COLUMN rollouts.failure IS 'What failed: verifier_raised, verifier_timeout, verifier_died (its process), verifier_memory, verifier_invalid (no verdict), verifier_nan, ...; empty for nothing. The first message of each kind is in events.';
 
 CREATE TABLE completions (
     run VARCHAR,

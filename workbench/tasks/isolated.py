@@ -158,7 +158,8 @@ class Isolated:
         try:
             worker = self._ready(seat)
         except (Hang, Gone, ValueError, OSError) as error:
-            return {"failure": "verifier", "message": f"could not be started again: {error or type(error).__name__}"}
+            why = str(error) or type(error).__name__
+            return {"failure": "verifier_died", "message": f"could not be started again: {why}"}
         job: dict[str, object] = {
             "completion": completion,
             "answer": pool.answer[row],
@@ -181,7 +182,7 @@ class Isolated:
             return {"failure": "verifier_timeout", "message": f"no verdict within {self.timeout} s"}
         except (Gone, ValueError):
             seat.drop()
-            return {"failure": "verifier", "message": "the process ended without a verdict"}
+            return {"failure": "verifier_died", "message": "the process ended without a verdict"}
         except BaseException:  # interrupted: a verdict that comes later must not be taken for the next one's
             seat.drop()
             raise
@@ -199,10 +200,12 @@ class Isolated:
                 self._warn(f"parts {', '.join(extra)} are not kept; name them in parts=")
         else:
             parts = {"score": reward}
-        answer, failure = (np.full(len(outcomes), None, dtype=object) for _ in range(2))
+        answer, failure, message = (np.full(len(outcomes), None, dtype=object) for _ in range(3))
         answer[:] = [o.get("answer") for o in outcomes]
         failure[:] = [o.get("failure", "") for o in outcomes]
-        return Verdicts(answer, correct.copy() if self.rewards == "binary" else reward, correct, parts, failure)
+        message[:] = [o.get("message", "") for o in outcomes]
+        reward = correct.copy() if self.rewards == "binary" else reward
+        return Verdicts(answer, reward, correct, parts, failure, message)
 
     def _warn(self, message: str) -> None:
         if message not in self._warned and len(self._warned) < 20:

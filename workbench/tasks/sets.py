@@ -29,7 +29,8 @@ class BySet:
         rows = np.asarray(rows)
         named = pool.extra["set"][rows] if "set" in pool.extra else np.full(len(rows), "", dtype=object)
         n = len(rows)
-        answer, failure = np.full(n, None, dtype=object), np.full(n, "", dtype=object)
+        answer = np.full(n, None, dtype=object)
+        failure, message = np.full((2, n), "", dtype=object)
         reward, correct = np.full((2, n), np.nan)
         parts: dict[str, np.ndarray] = {}
         for name, verifier in self.verifiers.items():
@@ -38,10 +39,12 @@ class BySet:
                 continue
             said = verifier([text[i] for i in mine], pool, rows[mine])
             answer[mine], failure[mine] = said.answer, said.failure
+            if said.message is not None:
+                message[mine] = said.message
             reward[mine], correct[mine] = said.reward, said.correct
             for part, value in said.parts.items():
                 parts.setdefault(part, np.full(n, np.nan))[mine] = value
-        return Verdicts(answer, reward, correct, parts, failure)
+        return Verdicts(answer, reward, correct, parts, failure, message)
 
 
 def with_sets(task: Task, sets: Mapping[str, object], *, seed: int = 0) -> Task:

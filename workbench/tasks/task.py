@@ -55,7 +55,7 @@ class Task:
         """The rollouts with answer, reward, correct, rewards and failure filled.
 
         Rows that failed before (an engine's failure) keep their failure and stay null. Where the verifier fails the
-        row is null too, with failure verifier, verifier_timeout or verifier_nan.
+        row is null too, with a failure (see `Verdicts`); where any did, extra failure_text (R,) str says what it told.
         """
         rows = np.flatnonzero(rollouts.failure == "")
         return self._judged(rollouts, rows, self.verifier(*self._asked(rollouts, rows, pool)))
@@ -90,12 +90,17 @@ class Task:
             whole[rows] = np.where(verdicts.failure == "", column, np.nan)
             return whole
 
+        extra = dict(rollouts.extra)
+        if verdicts.message is not None and (verdicts.failure != "").any():
+            extra["failure_text"] = np.full(r, "", dtype=object)
+            extra["failure_text"][rows] = verdicts.message
         return rollouts.with_(
             answer=answer,
             reward=spread(verdicts.reward),
             correct=spread(verdicts.correct),
             rewards={**rollouts.rewards, **{name: spread(part) for name, part in verdicts.parts.items()}},
             failure=failure,
+            extra=extra,
         )
 
     def _strata(self) -> list[_Stratum]:

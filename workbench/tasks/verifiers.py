@@ -36,7 +36,9 @@ class Verdicts(NamedTuple):
     """What a verifier says of R completions.
 
     answer (R,) object: the text taken for the answer, None where there is none. reward, correct (R,) float64, NaN =
-    null. parts maps names to (R,) float64. failure (R,) object: "" or verifier, verifier_timeout, verifier_nan.
+    null. parts maps names to (R,) float64. failure (R,) object: "" or verifier_raised, verifier_timeout (no verdict in
+    time), verifier_died (its process ended), verifier_memory, verifier_invalid (what it returned is no verdict),
+    verifier_nan (a number that is not finite); message (R,) object: what is known of it, None = nothing of any.
     """
 
     answer: np.ndarray
@@ -44,6 +46,7 @@ class Verdicts(NamedTuple):
     correct: np.ndarray
     parts: Mapping[str, np.ndarray]
     failure: np.ndarray
+    message: np.ndarray | None = None
 
 
 class Verifier(Protocol):

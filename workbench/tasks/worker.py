@@ -69,11 +69,25 @@ def judge(verify: Callable, job: Mapping) -> dict[str, object]:
     """The verdict on one completion, or what went wrong."""
     row = {"row": job["row"]} if job["with_row"] else {}
     try:
-        return verdict(verify(job["completion"], job["answer"], **row))
+        result = verify(job["completion"], job["answer"], **row)
+    except MemoryError as error:
+        return _failed("verifier_memory", error)
+    except BaseException as error:  # a verifier that calls sys.exit has failed, no more
+        return _failed("verifier_raised", error)
+    try:
+        return verdict(result)
     except NotANumber as error:
         return {"failure": "verifier_nan", "message": str(error)}
-    except BaseException as error:  # a verifier that calls sys.exit or runs out of memory has failed, no more
-        return {"failure": "verifier", "message": f"{type(error).__name__}: {error}"[:500]}
+    except Exception as error:  # what it returned may be of any type, and do anything when it is looked at
+        return _failed("verifier_invalid", error)
+
+
+def _failed(kind: str, error: BaseException) -> dict[str, object]:
+    try:
+        text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    except Exception:  # an error that cannot be printed
+        text = type(error).__name__
+    return {"failure": kind, "message": text[:500].encode("utf-8", "replace").decode("utf-8")}
 
 
 def _leave_with_parent(parent: int) -> None:
