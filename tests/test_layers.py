@@ -29,10 +29,12 @@ HEAVY = (
 MAY_IMPORT = {
     "types": set(),
     "numerics": {"types", "numerics"},
-    "stages": {"types"},
-    "methods": {"types", "numerics", "stages", "methods"},
+    "pauses": set(),
+    "stages": {"types", "pauses"},
+    "methods": {"types", "numerics", "pauses", "stages", "methods"},
+    "branching": {"types", "pauses", "stages"},
     "catalog": {"methods", "stages"},
-    "pipeline": {"types", "numerics", "stages", "catalog", "methods"},
+    "pipeline": {"types", "numerics", "stages", "branching", "catalog", "methods"},
     "tasks": {"types", "numerics", "tasks"},
     "store": {"types", "store", "numerics"},
     "analysis": {"types", "numerics", "stages", "methods", "catalog", "pipeline", "worlds", "store", "analysis"},
@@ -42,7 +44,7 @@ MAY_IMPORT = {
 TORCH_AT_THE_TOP = ("worlds", "plugins", "models")
 """Where torch may be imported at the top of a module, besides scripts that make models."""
 
-CORE = ("types", "stages", "pipeline", "catalog", "numerics", "methods")
+CORE = ("types", "pauses", "stages", "branching", "pipeline", "catalog", "numerics", "methods")
 
 
 def modules() -> list[Path]:

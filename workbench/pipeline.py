@@ -8,7 +8,7 @@ one method leaves all other draws alone and two pipelines compare on common rand
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -17,17 +17,15 @@ from zlib import crc32
 import numpy as np
 
 from workbench import catalog
+from workbench.branching import Asked, branch_of, prune_of
 from workbench.methods.uniform import Uniform
 from workbench.numerics.apportion import apportion
-from workbench.stages import DECIDES, VERBS, Branch, Checkpoint, Method, Only, Prune, State, World
+from workbench.stages import DECIDES, VERBS, Branch, Method, Only, Prune, State, World
 from workbench.types import (
     Advantage,
     Budget,
-    Cut,
     Draft,
     Event,
-    Fork,
-    Frontier,
     Picked,
     Plan,
     Pool,
@@ -216,55 +214,14 @@ def _branching(
     pipeline: Pipeline, states: States, seed: int, step: int, round_: int
 ) -> tuple[Branch | None, Prune | None]:
     """The branch and prune hooks of all methods as two functions of a frontier, or None where nobody acts."""
-    forks, cuts = pipeline.actors("branch"), pipeline.actors("prune")
-    rngs = {  # one stream per verb and method, drawn from checkpoint by checkpoint
-        (verb, m.name): generator(seed, step, round_, verb, m.name)
-        for verb, methods in (("branch", forks), ("prune", cuts))
-        for m in methods
-    }
 
-    def branch(frontier: Frontier) -> Fork:
-        frontier = replace(frontier, round=round_)
-        made = [_bound(m, "branch", states)(frontier, rngs["branch", m.name]) for m in forks]
-        width = np.prod([f.width for f in made], axis=0)
-        at, token = made[-1].at, made[-1].token
-        for fork in reversed(made[:-1]):  # where the last one lets a row go on, an earlier one may say where it forks
-            alone = made[-1].width <= 1
-            at, token = np.where(alone, fork.at, at), _chosen(alone, fork.token, token)
-        return Fork(width, at, token, _why(made), _joined(made))
+    def asked(verb: str, method: Method) -> Asked:
+        act = _bound(method, verb, states)
+        rng = generator(seed, step, round_, verb, method.name)  # drawn from checkpoint by checkpoint
+        return Asked(method.checkpoint, lambda frontier: act(replace(frontier, round=round_), rng))
 
-    def prune(frontier: Frontier) -> Cut:
-        frontier = replace(frontier, round=round_)
-        made = [_bound(m, "prune", states)(frontier, rngs["prune", m.name]) for m in cuts]
-        reason, finish = (np.full(len(frontier), x, dtype=object) for x in ("", "pruned"))
-        for cut in reversed(made):
-            reason = np.where(cut.width == 0, cut.reason, reason)
-            finish = np.where(cut.width == 0, "pruned" if cut.finish is None else cut.finish, finish)
-        width = np.min([c.width for c in made], axis=0)
-        return Cut(width, reason, np.prod([c.propensity for c in made], axis=0), _joined(made), finish, _why(made))
-
-    pause = Checkpoint.union([m.checkpoint for m in (*forks, *cuts)])
-    return Branch(branch, pause) if forks else None, Prune(prune, pause) if cuts else None
-
-
-def _chosen(first: np.ndarray, one: np.ndarray, other: np.ndarray) -> np.ndarray:
-    """one (B,) or (B, m) where first (B,) holds, else other: (B,), or (B, m) filled up with -1."""
-    if one.ndim == other.ndim == 1:
-        return np.where(first, one, other)
-    m = max(x.shape[1] if x.ndim > 1 else 1 for x in (one, other))
-    wide = [x.reshape(len(x), -1) for x in (one, other)]
-    a, b = (np.pad(x, ((0, 0), (0, m - x.shape[1])), constant_values=-1) for x in wide)
-    return np.where(first[:, None], a, b)
-
-
-def _why(made: Sequence[Fork | Cut]) -> dict[str, np.ndarray]:
-    """The figures of all methods."""
-    return {k: v for m in made for k, v in m.why.items()}
-
-
-def _joined(made: Sequence[Fork | Cut]) -> dict[str, np.ndarray]:
-    """The scratch columns of all methods."""
-    return {k: v for m in made for k, v in m.memory.items()}
+    forks, cuts = ([asked(verb, m) for m in pipeline.actors(verb)] for verb in ("branch", "prune"))
+    return branch_of(forks) if forks else None, prune_of(cuts) if cuts else None
 
 
 def fates(rollouts: Rollouts, advantage: Advantage, skipped: str = "") -> tuple[np.ndarray, np.ndarray]:
@@ -365,6 +322,8 @@ def _decide(
         plan = boosted(plan, wishes.boost[plan.prompt])
     for method in pipeline.actors("amend"):
         plan = _bound(method, "amend", states)(plan, draft, generator(seed, step, round_, "amend", method.name))
+    if pipeline.actors("branch"):  # forks fill a group up to what was asked for
+        plan = plan.rooted(plan.n)
     return draft, replace(
         plan,
         ordinal=_ordinals(plan, earlier),

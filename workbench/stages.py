@@ -7,12 +7,13 @@ anywhere: live, in replay, in simulation, in another trainer. It never sees a mo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, fields
-from typing import Any, ClassVar, NamedTuple, Protocol, TypeAlias
+from typing import Any, ClassVar, Protocol, TypeAlias
 
 import numpy as np
 
+from workbench.pauses import Checkpoint, Pauses
 from workbench.types import (
     Advantage,
     Cut,
@@ -54,7 +55,7 @@ select(state, draft, rng) -> Picked        which prompts, at most draft.wanted o
 allocate(state, draft, rng) -> Plan        how many rollouts for draft.fresh (or, in a later round, for any prompt)
 amend(state, plan, draft, rng) -> Plan     hints, one rollout more, caps
 more(state, draft) -> int                  prompts still wanted in this step; the pipeline's own selector picks them
-branch(state, frontier, rng) -> Fork       where a rollout forks
+branch(state, frontier, rng) -> Fork       where a rollout forks; asked at the method's own checkpoint, as prune is
 prune(state, frontier, rng) -> Cut         where it stops; widths multiply, a stop wins
 reward(state, rollouts) -> Rollouts        shaped or judged rewards
 admit(state, rollouts, draft) -> (R,) mask what may enter the batch on arrival
@@ -98,33 +99,6 @@ class Card:
         rows = "".join(f"<tr><td>{name}</td><td>{text}</td></tr>" for name, text in facts.items() if text)
         told = "".join(f"<li>{escape(d)}</li>" for d in self.deviations)
         return f"<b>{escape(self.title)}</b> <code>{escape(self.slug)}</code><table>{rows}</table>{f'<ul>{told}</ul>' if told else ''}"
-
-
-class Checkpoint(NamedTuple):
-    """Where rollouts pause for branch and prune: after `every` tokens, after a token that holds one of the markers, and
-    where entropy exceeds `entropy` nats. top: likeliest next tokens shown at a checkpoint, as
-    frontier.extra["top_tokens"] and ["top_logp"] (B, top). hidden: as ["hidden"] (B, d) float32, the last layer's states.
-    keeps: names in the methods' scratch per branch that its row keeps, in `extra`, ragged float32: what `observe` learns from."""
-
-    every: int = 16
-    markers: tuple[str, ...] = ()
-    entropy: float | None = None
-    top: int = 0
-    hidden: bool = False
-    keeps: tuple[str, ...] = ()
-
-    @staticmethod
-    def union(wanted: Sequence[Checkpoint]) -> Checkpoint:
-        """Where any of them pauses."""
-        entropies = [c.entropy for c in wanted if c.entropy is not None]
-        return Checkpoint(
-            min((c.every for c in wanted), default=16),
-            tuple(dict.fromkeys(m for c in wanted for m in c.markers)),
-            min(entropies) if entropies else None,
-            max((c.top for c in wanted), default=0),
-            any(c.hidden for c in wanted),
-            tuple(dict.fromkeys(name for c in wanted for name in c.keeps)),
-        )
 
 
 PAUSE = Checkpoint()
@@ -267,7 +241,7 @@ class Branch:
     """What all methods that branch make of a frontier, and where rollouts pause for it."""
 
     act: Callable[[Frontier], Fork]
-    checkpoint: Checkpoint = PAUSE
+    checkpoint: Checkpoint | Pauses = PAUSE
 
     def __call__(self, frontier: Frontier) -> Fork:
         """Decide."""
@@ -279,7 +253,7 @@ class Prune:
     """What all methods that prune make of a frontier, and where rollouts pause for it."""
 
     act: Callable[[Frontier], Cut]
-    checkpoint: Checkpoint = PAUSE
+    checkpoint: Checkpoint | Pauses = PAUSE
 
     def __call__(self, frontier: Frontier) -> Cut:
         """Decide."""

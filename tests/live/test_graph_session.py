@@ -89,10 +89,13 @@ def scripted(twins: Twins, data, most: int = 10, vocabulary: int = 32) -> None:
         elif kind == "rewind":
             twins.rewind(data.draw(st.integers(0, rows - 1)), data.draw(st.integers(1, 6)))
         else:
-            if kind == "force":
-                twins.force(data.draw(st.integers(0, rows - 1)), data.draw(st.integers(3, vocabulary - 1)))
+            forced = data.draw(st.integers(0, rows - 1)) if kind == "force" else None
+            if forced is not None:
+                twins.force(forced, data.draw(st.integers(3, vocabulary - 1)))
             until = data.draw(st.sampled_from([Until(), Until(frozenset({5, 9, 20})), Until(entropy=2.2)]))
-            limit = data.draw(st.lists(st.integers(1, most), min_size=rows, max_size=rows))
+            limit = data.draw(st.lists(st.integers(0, most), min_size=rows, max_size=rows))  # 0 waits
+            if forced is not None:
+                limit[forced] = max(limit[forced], 1)
             twins.advance(np.array(limit), until)
 
 
@@ -144,9 +147,9 @@ def test_slots_given_to_another_generation_end_a_session():
 
 
 def forks(frontier) -> Fork:
-    """Every branch in two at its first checkpoint, one token back."""
+    """Every root in two at its first checkpoint, one token back."""
     b = len(frontier)
-    return Fork(np.where(frontier.n_tokens == 3, 2, 1), frontier.n_tokens - 1, np.full(b, -1))
+    return Fork(np.where((frontier.n_tokens == 3) & (frontier.parent < 0), 2, 1), frontier.n_tokens - 1, np.full(b, -1))
 
 
 def cuts(frontier) -> Cut:

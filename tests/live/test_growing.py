@@ -37,6 +37,9 @@ class Forker(Method):
     def checkpoint(self) -> Checkpoint:
         return Checkpoint(every=self.every, top=2)
 
+    def amend(self, state, plan, draft, rng) -> Plan:
+        return plan.rooted(plan.n, 6 * plan.leaves)  # twice as many alone, and six times beside Wider
+
     def branch(self, state, frontier, rng) -> Fork:
         first = (frontier.n_tokens - frontier.born <= self.every) & (frontier.parent < 0)
         at = np.where(self.back > 0, frontier.n_tokens - self.back, -1)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from workbench.pipeline import _chosen, fates
+from workbench.branching import chosen
+from workbench.pipeline import fates
 from workbench.stages import Branch, Checkpoint, Method, Only, Prune, given
 from workbench.types import Advantage, Cut, Fork, Plan
 from workbench.worlds.engines.scripted import ScriptedEngine, told
@@ -75,7 +76,9 @@ def test_marks_are_where_a_marker_stood_and_forks_inherit_those_before_them(scri
         return Fork(np.where(frontier.n_tokens == 1, 2, 1), np.full(b, -1), np.full(b, -1))
 
     seen = []
-    rows = scripted.sample(Plan([0, 1], [1, 1], step=1), Branch(branch, Checkpoint(every=8, markers=("1",))))
+    rows = scripted.sample(
+        Plan([0, 1], [1, 1], step=1), Branch(branch, Checkpoint(every=8, markers=("1",), keeps=("marks",)))
+    )
     assert [m.tolist() for m in rows.extra["marks"].rows()] == [[1, 3]] * 4
     assert seen == [(2, 0, 2), (2, 0, 4)]
     scripted.score(rows, frozenset({"current"}))  # marks are no column of tokens
@@ -83,8 +86,8 @@ def test_marks_are_where_a_marker_stood_and_forks_inherit_those_before_them(scri
 
 def test_of_two_forks_the_first_speaks_where_the_last_does_not():
     alone, one, two = np.array([True, False]), np.array([7, 8]), np.array([[1, 2], [3, 4]])
-    assert _chosen(alone, one, one + 2).tolist() == [7, 10]
-    assert _chosen(alone, one, two).tolist() == [[7, -1], [3, 4]]
+    assert chosen(alone, one, one + 2).tolist() == [7, 10]
+    assert chosen(alone, one, two).tolist() == [[7, -1], [3, 4]]
 
 
 def test_a_verb_may_hang_on_a_setting():

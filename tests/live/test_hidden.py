@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from workbench.pauses import Pauses
 from workbench.stages import Branch, Checkpoint, Prune
 from workbench.types import Cut, Fork, Plan
 from workbench.worlds.engines.draws import streams
@@ -78,5 +79,5 @@ def test_a_checkpoint_shows_the_state_of_every_branch_where_a_method_asks_for_it
     )
     assert len(rows) > 5
     assert len(seen) > 1
-    assert Checkpoint.union([Checkpoint(), Checkpoint(hidden=True)]).hidden
-    assert not Checkpoint.union([Checkpoint(), Checkpoint()]).hidden
+    assert Pauses.of([Checkpoint(), Checkpoint(hidden=True)]).hidden
+    assert not Pauses.of([Checkpoint(), Checkpoint()]).hidden

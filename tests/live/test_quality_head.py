@@ -9,6 +9,7 @@ import torch
 from workbench.methods.arrol import HIDDEN, Arrol
 from workbench.methods.echo import Echo
 from workbench.methods.grpo import Grpo
+from workbench.pauses import Pauses
 from workbench.pipeline import Pipeline, run
 from workbench.stages import Checkpoint
 from workbench.store import Store, Writer
@@ -76,5 +77,5 @@ def test_an_engine_without_hidden_states_is_refused(task):
 
 
 def test_what_checkpoints_keep_adds_up():
-    both = Checkpoint.union([Checkpoint(keeps=("a", "b")), Checkpoint(), Checkpoint(keeps=("b", "c"))])
+    both = Pauses.of([Checkpoint(keeps=("a", "b")), Checkpoint(), Checkpoint(keeps=("b", "c"))])
     assert both.keeps == ("a", "b", "c")

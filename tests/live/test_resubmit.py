@@ -68,11 +68,12 @@ def test_it_makes_what_a_session_with_its_own_rows_makes(seed, data):
     owner, keys = np.array([0, 1, 1, 2]), streams(seed, "abcd")
     more = {"stop": [STOP], "temperature": data.draw(st.sampled_from([0.0, 0.6, 1.0])), "position": np.arange(4)}
     one, two = (engine.open(PREFIXES, owner, keys, **more) for engine in (ScriptedEngine(script), Again()))
-    made = [[0, 1, 2, 3], 0]
+    forced = False
     for turn in range(4):
         if not len(one):
             break
-        limit = np.array(data.draw(st.lists(st.integers(1, 5), min_size=len(one), max_size=len(one))))
+        limit = np.array(data.draw(st.lists(st.integers(0, 5), min_size=len(one), max_size=len(one))))
+        limit[0] = max(limit[0], forced)  # 0 waits, which a forced token does not
         until = data.draw(st.sampled_from([NEVER, Until(frozenset({MARK})), Until(entropy=1.3)]))
         made = one.advance(limit, until)
         same(two.advance(limit, until), made)
@@ -83,7 +84,7 @@ def test_it_makes_what_a_session_with_its_own_rows_makes(seed, data):
         fresh = streams(seed, [f"{turn}:{i}" for i in range(len(rows))])
         for session in (one, two):
             session.keep(rows, fresh)
-        if data.draw(st.booleans()):
+        if forced := data.draw(st.booleans()):
             for session in (one, two):
                 session.force(0, 3)
         assert one.top(2)[0].tolist() == two.top(2)[0].tolist()
@@ -154,9 +155,11 @@ def test_what_cannot_be_done_is_refused():
     session = engine.open(PREFIXES, np.array([0]), streams(0, "a"))
     with pytest.raises(NotImplementedError, match="Again gives no hidden states"):
         session.hidden()
-    with pytest.raises(ValueError, match="one token at least; leave out"):
-        session.advance(np.array([0]))
+    with pytest.raises(ValueError, match="no fewer than 0 tokens, not -1"):
+        session.advance(np.array([-1]))
     session.force(0, 3)
+    with pytest.raises(ValueError, match="row 0 cannot wait: a token was forced on it"):
+        session.advance(np.array([0]))
     with pytest.raises(ValueError, match="forced tokens wait"):
         session.keep(np.array([0]), streams(0, "a"))
     with pytest.raises(ValueError, match="needs prefixes"):

@@ -122,6 +122,20 @@ def test_pruned_rows_leave_and_the_others_do_not_notice(opened):
         assert rest.tokens.row(i).tolist() == whole.tokens.row(row)[2:].tolist()
 
 
+def test_rows_that_wait_make_later_what_they_would_have_made(opened):
+    limit, whole = np.repeat(LIMIT, N), run()
+    session = opened()
+    even = np.arange(len(limit)) % 2 == 0
+    first = session.advance(np.where(even, np.minimum(limit, 2), 0))
+    assert first.tokens.lengths[~even].tolist() == [0] * int((~even).sum())
+    here = np.flatnonzero(first.finish == "")
+    rest = session.advance(np.where(even, 0, limit)[here])
+    for k, row in enumerate(here):
+        if not even[row]:
+            assert rest.tokens.row(k).tolist() == whole.tokens.row(row).tolist()
+            assert rest.logp.row(k) == pytest.approx(whole.logp.row(row), abs=1e-5)
+
+
 def test_only_what_goes_on_is_fed_and_rows_taken_back_share_a_pass():
     model = toy_model()
     session = TransformersEngine(model).open(PREFIXES, np.arange(3), streams(0, "abc"))
@@ -137,8 +151,8 @@ def test_only_what_goes_on_is_fed_and_rows_taken_back_share_a_pass():
     assert (len(passes), session.decoded) == (5, 9 + 2 + 2)
 
 
-def test_empty_prefixes_and_spent_rows_are_errors(opened):
+def test_empty_prefixes_and_negative_limits_are_errors(opened):
     with pytest.raises(ValueError, match="one token at least"):
         TransformersEngine(toy_model()).open([[]], np.array([0]), streams(0, ["a"]))
-    with pytest.raises(ValueError, match="one token at least"):
-        opened().advance(np.zeros(len(OWNER), np.int64))
+    with pytest.raises(ValueError, match="no fewer than 0 tokens, not -1"):
+        opened().advance(np.full(len(OWNER), -1))

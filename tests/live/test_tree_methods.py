@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from contract.scripted import equal
@@ -51,7 +53,7 @@ def test_latr_forks_to_the_second_token_and_never_beyond_the_group(task):
         task, Latr(tau_abs=0.05, tau_rel=0.9, windows=(3,), tau_suffix=None, tau_rouge=0.9), steps=3
     ):
         r = step.rollouts
-        assert (np.bincount(r.prompt, minlength=12)[step.prompts] <= 8).all()
+        assert (np.bincount(r.prompt[r.finish != "pruned"], minlength=12)[step.prompts] <= 8).all()
         assert (r.parent == "").sum() == 3
         kids = r.parent != ""
         assert (r.extra["forced"] == kids).all()
@@ -63,6 +65,56 @@ def test_latr_forks_to_the_second_token_and_never_beyond_the_group(task):
         for k in np.flatnonzero(cut):
             assert r.length[k] - r.fork_at[k] == 3 or cut[row[r.parent[k]]]
     assert forced > 6
+
+
+WIDE = Latr(tau_abs=0.01, tau_rel=0.99, windows=())
+"""Forks wherever there is room."""
+
+
+@pytest.mark.parametrize("asked", [2, 4, 16])
+def test_latr_grows_a_group_to_what_was_asked_and_no_further(task, asked):
+    world = LiveWorld(task, (toy_model(3), toy_tokenizer()), seed=3, lr=0.0, max_tokens=20)
+    for _, step in run(Pipeline(Grpo(), WIDE), world, Budget(3, 3 * asked), steps=2, seed=4):
+        grown = np.bincount(step.rollouts.prompt, minlength=12)[step.prompts]
+        assert grown.max() == asked
+        assert (step.rollouts.parent == "").sum() == 3
+        assert step.plan.leaves.tolist() == [asked] * 3
+
+
+def test_latr_grows_its_share_of_a_group_as_a_tree_and_no_more_than_its_setting(task):
+    def grown(method):
+        step = steps_of(task, method, steps=1)[0][1]
+        roots = step.rollouts.parent == ""
+        return [
+            np.bincount(step.rollouts.prompt[rows], minlength=12)[step.prompts].tolist() for rows in (roots, ~roots)
+        ]
+
+    assert grown(replace(WIDE, eta=((0, 0.5),))) == [[5, 5, 5], [3, 3, 3]]  # 4 flat ones of 8, and a root
+    assert grown(replace(WIDE, eta=((0, 0.0),))) == [[8, 8, 8], [0, 0, 0]]
+    assert grown(replace(WIDE, group_size=3)) == [[1, 1, 1], [2, 2, 2]]
+
+
+def test_forks_of_all_methods_together_fill_a_group_and_what_is_too_much_is_refused_and_noted(task):
+    world = LiveWorld(task, (toy_model(3), toy_tokenizer()), seed=3, lr=0.0, max_tokens=20)
+    pipeline = Pipeline(Grpo(), WIDE, Branchgrpo(forks=2, width=3, every=2))
+    step = next(run(pipeline, world, BUDGET, steps=1, seed=4))[1]
+    assert np.bincount(step.rollouts.prompt, minlength=12)[step.prompts].tolist() == [8, 8, 8]
+    made = world.taken_decisions()
+    tests = list(zip(made["outcome"], made["inputs"], strict=True))
+    assert sum(int(outcome.removeprefix("fork:")) for outcome, _ in tests if outcome.startswith("fork:")) == 3 * 7
+    refused = [inputs["refused"] for outcome, inputs in tests if outcome == "suppressed"]
+    assert refused and min(refused) >= 1
+
+
+def test_a_place_is_free_again_where_a_branch_was_cut(task):
+    method = Latr(
+        tau_abs=0.01, tau_rel=0.99, windows=(1,), tau_suffix=None, tau_rouge=None, tau_edit=2.0
+    )  # cuts all forks
+    world = LiveWorld(task, (toy_model(3), toy_tokenizer()), seed=3, lr=0.0, max_tokens=8)
+    step = next(run(Pipeline(Grpo(), method), world, Budget(3, 6), steps=1, seed=4))[1]
+    cut = step.rollouts.finish == "pruned"
+    assert np.bincount(step.rollouts.prompt[~cut], minlength=12).max() == 2
+    assert np.bincount(step.rollouts.prompt, minlength=12).max() > 3
 
 
 def test_latr_without_undecided_places_is_one_rollout_a_prompt(task):

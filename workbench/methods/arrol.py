@@ -214,10 +214,9 @@ class Arrol(Method):
 
     @property
     def checkpoint(self) -> Checkpoint:
-        """Every l_detect tokens; a rollout is judged once, at the first look after so many."""
-        if self.features == "hidden":
-            return Checkpoint(every=self.l_detect, hidden=True, keeps=(HIDDEN,))
-        return Checkpoint(every=self.l_detect)
+        """After l_detect tokens: a rollout is judged once."""
+        hidden = self.features == "hidden"
+        return Checkpoint(every=0, at=(self.l_detect,), hidden=hidden, keeps=(HIDDEN,) if hidden else ())
 
     def init(self, pool: Pool) -> Quality:
         """A head that knows nothing."""
@@ -266,14 +265,8 @@ class Arrol(Method):
         b = len(frontier)
         width, reason, chance = np.ones(b, np.int64), np.full(b, "", dtype=object), np.ones(b)
         luck = rng.random(b)
-        judged = np.asarray(frontier.memory.get("arrol.judged", np.zeros(b)), float)
-        due = (frontier.n_tokens >= self.l_detect) & (judged == 0)
-        here = np.flatnonzero(due)
-        memory = {"arrol.judged": np.where(due, 1.0, judged)}
-        if self.features == "hidden":
-            seen = np.asarray(frontier.extra["hidden"], np.float32)
-            before = np.asarray(frontier.memory.get(HIDDEN, np.full_like(seen, np.nan)), np.float32)
-            memory[HIDDEN] = np.where(due[:, None], seen, before)
+        here = np.flatnonzero(frontier.due)
+        memory = {HIDDEN: np.asarray(frontier.extra["hidden"], np.float32)} if self.features == "hidden" else {}
         known = state.step >= self.warmup and state.pos.sum() > 0 and state.neg.sum() > 0
         if not known or not len(here):
             return Cut(width, reason, chance, memory)

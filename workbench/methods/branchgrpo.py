@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -191,21 +191,19 @@ class Branchgrpo(Method):
 
     @property
     def checkpoint(self) -> Checkpoint:
-        """At every possible fork."""
-        return Checkpoint(every=self.every)
+        """Where a fork falls."""
+        return Checkpoint(every=0, at=tuple(self.every * k for k in range(1, self.forks + 1)))
 
     def amend(self, state: State, plan: Plan, draft: Draft, rng: np.random.Generator) -> Plan:
         """Fewer roots: their forks make up the rest of the group."""
         train = (plan.purpose == "train") & (plan.n > 0)
         roots = np.maximum(plan.n // self.width**self.forks, 1)
-        return replace(plan, n=np.where(train, roots, plan.n))
+        return plan.rooted(np.where(train, roots, plan.n))
 
     def branch(self, state: State, frontier: Frontier, rng: np.random.Generator) -> Fork:
-        """Fork where a branch is as long as a fork asks."""
-        n = frontier.n_tokens
-        here = (n % self.every == 0) & (n <= self.every * self.forks)
+        """Fork every branch that is as long as a fork asks."""
         none = np.full(len(frontier), -1, np.int64)
-        return Fork(np.where(here, self.width, 1).astype(np.int64), none, none)
+        return Fork(np.where(frontier.due, self.width, 1).astype(np.int64), none, none)
 
     def estimate(self, state: State, advantage: Advantage, draft: Draft, rng: np.random.Generator) -> Advantage:
         """Every token of a node gets the node's advantage among those of its depth; shared tokens once, in the first row."""

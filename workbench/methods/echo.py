@@ -108,7 +108,8 @@ class Echo(Method):
     def amend(self, state: State, plan: Plan, draft: Draft, rng: np.random.Generator) -> Plan:
         """Keep room for the forks of a group; once they are there, fill it with plain rollouts."""
         rows = np.flatnonzero((plan.purpose == "train") & (plan.context == "") & (plan.n > 1))
-        plan = hold_back(plan, rows, np.minimum(self.max_branches, plan.n[rows] - 1))
+        waiting = hold_back(plan, rows, np.minimum(self.max_branches, plan.n[rows] - 1))
+        plan = waiting.rooted(waiting.n, plan.leaves)
         done, r = draft.plan, draft.rollouts
         if done is None or r is None or LATER not in done.why:
             return plan
@@ -116,7 +117,7 @@ class Echo(Method):
         mine = (r.purpose == "train") & (r.context == "") & (r.ask >= 0)
         have = np.bincount(r.prompt[mine], minlength=int(done.prompt.max(initial=-1)) + 1)
         asks = np.flatnonzero(later > 0)
-        left = (done.n[asks] + later[asks] - have[done.prompt[asks]]).astype(np.int64)
+        left = done.leaves[asks] - have[done.prompt[asks]]
         short = left > 0
         prompts = done.prompt[asks[short]].tolist()
         return with_asks(plan, prompts, left[short].tolist(), [None] * len(prompts), [""] * len(prompts))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
 import numpy as np
@@ -211,16 +211,14 @@ def tree_share(group_size: int, schedule: Mapping[object, float], train_step: in
 TREE = "latr_tree"
 """Scratch of a branch: 1 for those of the tree, 0 for flat rollouts."""
 
-SIZE = "latr_size"
-"""Scratch of a branch: branches that its prompt's tree has had."""
-
 
 @dataclass(frozen=True)
 class Latr(Method):
     """A group grown from one root, forked where the second token is likely and near the first; look-alikes are cut.
 
-    eta: share of a group grown as a tree, by the step from which it holds ((step, share), ...). Defaults are the math
-    preset; windows suit answers of hundreds of tokens and are skipped by shorter ones.
+    eta: share of a group grown as a tree, by the step from which it holds ((step, share), ...). group_size: the most that a
+    group is grown to, None = what was asked. Defaults are the math preset; windows suit answers of hundreds of tokens and
+    are skipped by shorter ones.
     """
 
     tau_abs: float | None = 0.15
@@ -230,7 +228,7 @@ class Latr(Method):
     tau_suffix: float | None = 0.2
     tau_rouge: float | None = 0.5
     eta: tuple[tuple[int, float], ...] = ((0, 1.0), (100, 0.75), (200, 0.5), (300, 0.25))
-    group_size: int = 8
+    group_size: int | None = None
 
     card = CARD
     needs: ClassVar[frozenset[str]] = frozenset({"top_tokens"})
@@ -253,50 +251,37 @@ class Latr(Method):
 
     def amend(self, state: int, plan: Plan, draft: Draft, rng: np.random.Generator) -> Plan:
         """One root for the tree's part of a group, and its flat part."""
-        n = plan.n.copy()
+        n, leaves = plan.n.copy(), plan.leaves.copy()
         for a in np.flatnonzero((plan.purpose == "train") & (plan.n > 0)):
-            share = self._share(state, int(plan.n[a]))
-            n[a] = share.n_flat + (share.n_tree > 0)
-        return replace(plan, n=n)
+            leaves[a] = min(leaves[a], self.group_size or leaves[a])
+            share = self._share(state, int(leaves[a]))
+            n[a] = min(n[a], share.n_flat + (share.n_tree > 0))
+        return plan.rooted(n, leaves)
 
     def branch(self, state: int, frontier: Frontier, rng: np.random.Generator) -> Fork:
-        """Fork to the second token where it may be taken and the prompt's tree has room."""
+        """Fork to the second token where it may be taken and the group has room, the first of its rows only and what forked
+        from it; flat rollouts and branches that ended keep their places, those that were cut give theirs back."""
         b = len(frontier)
         tree = np.asarray(frontier.memory.get(TREE, np.zeros(b)), float).copy()
-        new = (frontier.n_tokens <= 1) & (frontier.parent < 0)
-        tree[new] = 1.0 if self._share(state, self.group_size).n_flat == 0 else 0.0
-        if new.any() and not tree[new].all():
-            rows = np.flatnonzero(new)
-            _, of_prompt = np.unique(frontier.prompt[rows], return_index=True)
-            tree[rows[of_prompt]] = 1.0
+        new = np.flatnonzero((frontier.n_tokens <= 1) & (frontier.parent < 0))
+        tree[new[np.unique(frontier.group[new], return_index=True)[1]]] = 1.0
         width, token = np.ones(b, np.int64), np.full(b, -1, np.int64)
-        size = np.asarray(frontier.memory.get(SIZE, np.ones(b)), float).copy()
-        for p in np.unique(frontier.prompt):
-            mine = frontier.prompt == p
-            size[mine] = max(1.0, size[mine].max())
-        n_tree = max(self._share(state, self.group_size).n_tree, 1)
-        if b and "top_logp" in frontier.extra:
+        if b and frontier.extra.get("top_logp", np.empty((0, 0))).shape[1] > 1:
             keep = branch_mask(np.exp(frontier.extra["top_logp"]), self.tau_abs, self.tau_rel)
-            for p in np.unique(frontier.prompt[tree > 0]):
-                mine = np.flatnonzero((frontier.prompt == p) & (tree > 0))
-                room = n_tree - max(int(size[mine[0]]), len(mine))  # ended branches keep their slots
-                forks = np.flatnonzero(keep[mine, 1])[: max(room, 0)] if keep.shape[1] > 1 else np.empty(0, np.int64)
-                width[mine[forks]] = 2
-                token[mine[forks]] = frontier.extra["top_tokens"][mine[forks], 1]
-        for p in np.unique(frontier.prompt):
-            mine = frontier.prompt == p
-            size[mine] += (width[mine] - 1).sum()
-        memory = {TREE: tree, SIZE: size}
-        return Fork(width, np.full(b, -1, np.int64), token, {"forks": (width - 1).astype(float)}, memory)
+            for g in np.unique(frontier.group[tree > 0]):
+                mine = np.flatnonzero((frontier.group == g) & (tree > 0))
+                forks = mine[keep[mine, 1]][: int(frontier.room[mine[0]])]
+                width[forks] = 2
+                token[forks] = frontier.extra["top_tokens"][forks, 1]
+        return Fork(width, np.full(b, -1, np.int64), token, {"forks": (width - 1).astype(float)}, {TREE: tree})
 
     def prune(self, state: int, frontier: Frontier, rng: np.random.Generator) -> Cut:
         """Compare a branch with its parent when it is as old as a window; descendants go with it."""
         b = len(frontier)
         width, reason = np.ones(b, np.int64), np.full(b, "", dtype=object)
         place = {int(i): k for k, i in enumerate(frontier.branch)}
-        born = np.zeros(b, np.int64) if frontier.born is None else frontier.born
         for k in range(b):
-            age = int(frontier.n_tokens[k] - born[k])
+            age = int(frontier.n_tokens[k] - frontier.born[k])
             above = place.get(int(frontier.parent[k]))
             if age not in self.windows or above is None:
                 continue

@@ -23,6 +23,7 @@ from workbench.numerics.forks import credited
 from workbench.numerics.hints import with_asks
 from workbench.numerics.picks import smallest
 from workbench.numerics.predictors import columns
+from workbench.pauses import MARKS
 from workbench.stages import Card, Checkpoint, Method, given
 from workbench.types import Advantage, Draft, Fork, Frontier, Node, Picked, Plan, Pool, Rollouts, Step
 
@@ -95,7 +96,7 @@ class Trace(Method):
     @property
     def checkpoint(self) -> Checkpoint:
         """Behind every boundary."""
-        return Checkpoint(every=1 << 30, markers=self.boundaries)
+        return Checkpoint(every=0, markers=tuple(self.boundaries), keeps=(MARKS,))
 
     def init(self, pool: Pool) -> Memory:
         """No outcome; the running rate is one half."""
@@ -123,7 +124,7 @@ class Trace(Method):
             raise ValueError(
                 "trace predicts from the log-probabilities of a prefix, and these rollouts have none recorded"
             )
-        marks = rollouts.extra.get("marks")
+        marks = rollouts.extra.get(MARKS)
         row, at, x = [], [], []
         for k in np.flatnonzero(rollouts.plain & (rollouts.ask >= 0) & (rollouts.parent == "")).tolist():
             places = set(range(self.every, int(rollouts.length[k]), self.every)) if self.every else set()

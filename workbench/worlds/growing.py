@@ -2,66 +2,35 @@
 
 A branch is one rollout: it inherits the path before its fork and makes the rest itself. Its draws are keyed by its own id
 and the position, so that a tree without forks is the flat rollouts token for token.
+
+Branches grow together, lap by lap: a lap ends at the nearest place at which a checkpoint pauses one of them by its length.
+Those that pause earlier, at a marker or by entropy, are looked at and catch up while the others wait. So what one checkpoint
+sees does not depend on where others pause; where paths begin at different lengths, this takes more laps.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import NamedTuple
+from dataclasses import replace
 
 import numpy as np
 
-from workbench.stages import Branch, Checkpoint, Prune
-from workbench.types import Cut, Frontier, Ragged, Rollouts
+from workbench.pauses import MARKS, NOWHERE, Checkpoint, Pauses
+from workbench.stages import Branch, Prune
+from workbench.types import Cut, Fork, Frontier, Look, Ragged, Rollouts
+from workbench.worlds.branches import LOST, Decision, Grown
 from workbench.worlds.engines import Session, Until
 from workbench.worlds.engines.draws import streams
 
 CAPACITY = 512
 """Branches that may be alive at once."""
 
-UNJUDGED = ("pruned", "carried")
-"""What the finish of an unfinished rollout is: nobody verifies it."""
-
-
-@dataclass(eq=False)
-class Grown:
-    """One rollout on its way. row: the asked rollout it stems from; parent: branch it forked from, -1 for none; start:
-    tokens of its path that were there before it was asked; propensity: chance of having got so far; marks: tokens made
-    when it paused after a marker; stream: the name that its draws are keyed by, where it is not its id."""
-
-    row: int
-    id: str
-    limit: int
-    parent: int = -1
-    fork_at: int = -1
-    start: int = 0
-    tokens: list[int] = field(default_factory=list)
-    logp: list[float] = field(default_factory=list)
-    entropy: list[float] = field(default_factory=list)
-    finish: str = ""
-    reason: str = ""
-    seen: int = 0
-    forks: int = 0
-    forced: bool = False
-    propensity: float = 1.0
-    marks: list[int] = field(default_factory=list)
-    memory: dict[str, object] = field(default_factory=dict)
-    stream: str = ""
-
-
-class Decision(NamedTuple):
-    """A test at a checkpoint: of which branch, at which token, with what figures and outcome ("no" changed nothing)."""
-
-    node_id: str
-    at_token: int
-    kind: str
-    outcome: str
-    inputs: Mapping[str, float]
-
 
 class Growth:
-    """Grows the rows of a session to their ends; afterwards branches (in order of birth) and decisions hold it all."""
+    """Grows the rows of a session to their ends; afterwards branches (in order of birth) and decisions hold it all.
+
+    leaves (A,): rollouts that an ask may grow into, those given up not counted; forks beyond what the asks of a group sum to
+    are refused, and the refusal noted. None = no bound but capacity."""
 
     def __init__(
         self,
@@ -75,6 +44,7 @@ class Growth:
         decode: Callable[[list[list[int]]], list[str]],
         markers: Callable[[tuple[str, ...]], frozenset[int]] = lambda texts: frozenset(),
         capacity: int = CAPACITY,
+        leaves: np.ndarray | None = None,
         ended: Callable[[Sequence[Grown]], None] | None = None,
     ) -> None:
         self.session, self.branches, self.rows = session, list(branches), rows
@@ -83,10 +53,15 @@ class Growth:
         self.ended = ended  # told of branches that came to their own end, while others go on
         keys = [f"{p}|{c}|{u}" for p, c, u in zip(rows.prompt, rows.context, rows.purpose, strict=True)]
         self.groups = np.unique(np.array(keys, dtype=str), return_inverse=True)[1].astype(np.int64)
+        asks, first = np.unique(rows.ask, return_index=True)
+        bound = np.full(len(asks), NOWHERE) if leaves is None else np.asarray(leaves, np.int64)[asks]
+        self.leaves = np.bincount(self.groups[first], bound).astype(np.int64)
         self.n_prompts = len(np.unique(rows.prompt))
-        hooks = [h.checkpoint for h in (branch, prune) if h is not None]
-        self.pause = Checkpoint.union(hooks) if hooks else Checkpoint(every=1 << 30)
-        self.until = Until(markers(self.pause.markers), self.pause.entropy)
+        self.pauses = Pauses.of(h.checkpoint for h in (branch, prune) if h is not None)
+        self.marks = [markers(part.markers) for part in self.pauses.parts]
+        self.until = Until(frozenset[int]().union(*self.marks), self.pauses.entropy)
+        kept = [m for part, m in zip(self.pauses.parts, self.marks, strict=True) if MARKS in part.keeps]
+        self.kept_marks = frozenset[int]().union(*kept)
         self.alive = [i for i, b in enumerate(self.branches) if not b.finish]
         self.seconds = 0.0
 
@@ -99,7 +74,11 @@ class Growth:
 
     def _advance(self) -> None:
         mine = [self.branches[i] for i in self.alive]
-        limit = np.array([min(self.pause.every, b.limit - len(b.tokens)) for b in mine])
+        if all(b.arrived for b in mine):
+            lap = int(self.pauses.ahead(_lengths(mine)).min())
+            for b in mine:
+                b.goal = len(b.tokens) + lap
+        limit = np.array([min(b.goal, b.limit) - len(b.tokens) for b in mine])
         made = self.session.advance(limit, self.until)
         self.seconds += made.seconds
         for k, b in enumerate(mine):
@@ -107,7 +86,7 @@ class Growth:
             b.logp += made.logp.row(k).tolist()
             b.entropy += made.entropy.row(k).tolist()
             b.finish = str(made.finish[k]) or ("length" if len(b.tokens) >= b.limit else "")
-            if len(made.tokens.row(k)) and b.tokens[-1] in self.until.markers:
+            if len(made.tokens.row(k)) and b.tokens[-1] in self.kept_marks:
                 b.marks.append(len(b.tokens))
         if self.ended is not None and (over := [b for b in mine if b.finish]):
             self.ended(over)
@@ -117,41 +96,51 @@ class Growth:
             self.session.keep(np.array(on, np.int64), self._keys([here[k] for k in on]))
         self.alive = [here[k] for k in on]
 
+    def _due(self) -> list[np.ndarray]:
+        """(B,) bool for each checkpoint: branches that paused there and were not looked at since."""
+        mine = [self.branches[i] for i in self.alive]
+        arrived = np.array([b.arrived for b in mine])
+        whole = bool(arrived.all())
+        up = arrived if whole else ~arrived  # who paused early is looked at before the others go on
+        last = np.array([b.tokens[-1] if b.tokens else -1 for b in mine])
+        entropy = np.array([b.entropy[-1] if b.entropy else 0.0 for b in mine], np.float32)
+        due = []
+        for part, marks in zip(self.pauses.parts, self.marks, strict=True):
+            at = part.counted(_lengths(mine)) & whole
+            if marks:
+                at |= up & np.isin(last, list(marks))
+            if part.entropy is not None:
+                at |= up & (entropy > part.entropy)
+            due.append(at)
+        return due
+
     def _decide(self) -> None:
-        frontier = self._frontier()
-        b = len(frontier)
-        cut = Cut(np.ones(b, np.int64), np.full(b, "", dtype=object), np.ones(b))
-        if self.prune is not None:
-            cut = self.prune(frontier)
-            self._remember(cut.memory)
-        width, at, token = np.ones(b, np.int64), np.full(b, -1), np.full(b, -1)
-        figures: Mapping[str, np.ndarray] = {}
-        if self.branch is not None:
-            fork = self.branch(frontier)
-            self._remember(fork.memory)
-            width, at, token, figures = fork.width, fork.at, fork.token, fork.why
-        order = [k for k in range(b) if cut.width[k] > 0 and width[k] > 0]
-        for k in range(b):
-            me = self.branches[self.alive[k]]
+        due = self._due()
+        if not any(d.any() for d in due):
+            return
+        frontier = self._frontier(due)
+        cut, cut_seen = self._cut(frontier)
+        fork, fork_seen = self._fork(frontier)
+        for k, i in enumerate(self.alive):
+            me = self.branches[i]
             me.propensity *= float(cut.propensity[k])
             if cut.width[k] == 0:
-                me.finish, me.reason = (
-                    "pruned" if cut.finish is None else str(cut.finish[k]),
-                    str(cut.reason[k]) or "cut",
-                )
-            elif width[k] == 0:  # a method that branches may also give a row no future
+                me.finish = "pruned" if cut.finish is None else str(cut.finish[k])
+                me.reason = str(cut.reason[k]) or "cut"
+            elif fork.width[k] == 0:  # a method that branches may also give a row no future
                 me.finish, me.reason = "pruned", "no_branch"
-        room = max(self.capacity - len(order), 0)
-        new: list[tuple[int, Grown, int, int]] = []  # place of the parent, child, tokens to take back, forced token
-        for k in order:
-            wanted = min(int(width[k]) - 1, room)
-            room -= wanted
-            first = [*np.atleast_1d(token[k]).tolist()][:wanted]
-            first += [first[-1] if token.ndim == 1 and first else -1] * (wanted - len(first))
-            new += [self._child(k, int(at[k]), t) for t in first]
-            self._note(k, figures, wanted, cut)
-        for k in sorted(set(range(b)) - set(order)):
-            self._note(k, figures, 0, cut)
+        order = [k for k, i in enumerate(self.alive) if not self.branches[i].finish]
+        new, refused = self._children(order, fork)
+        made = np.bincount([k for k, _, _, _ in new], minlength=len(frontier))
+        for k, i in enumerate(self.alive):
+            me, n = self.branches[i], int(made[k])
+            if cut_seen[k]:
+                outcome = "no" if cut.width[k] > 0 else str(cut.reason[k]) or "cut"
+                self._note(me, "prune", outcome, {"propensity": float(cut.propensity[k])} | _figures(cut.why, k))
+            if fork_seen[k]:
+                outcome = f"fork:{n}" if n else "suppressed" if refused[k] else "no"
+                told = {"refused": float(refused[k])} if refused[k] else {}
+                self._note(me, "branch", outcome, told | _figures(fork.why, k))
         first = len(self.branches)
         self.branches += [child for _, child, _, _ in new]
         alive = [self.alive[k] for k in order] + list(range(first, len(self.branches)))
@@ -163,8 +152,52 @@ class Growth:
             self.session.rewind(row, back, child.tokens[-1] if len(child.tokens) > child.start else None)
             if forced >= 0:
                 self.session.force(row, forced)
-        for i in self.alive:
-            self.branches[i].seen = len(self.branches[i].tokens)
+
+    def _cut(self, frontier: Frontier) -> tuple[Cut, np.ndarray]:
+        """What prune says, and (B,) bool of whom."""
+        b, shown = len(frontier), self._shown(self.prune, frontier)
+        if self.prune is None or shown is None:
+            return Cut(np.ones(b, np.int64), np.full(b, "", dtype=object), np.ones(b)), np.zeros(b, bool)
+        cut = self.prune(shown)
+        self._remember(cut.memory)
+        return cut, shown.due
+
+    def _fork(self, frontier: Frontier) -> tuple[Fork, np.ndarray]:
+        """What branch says, and (B,) bool of whom."""
+        b, shown = len(frontier), self._shown(self.branch, frontier)
+        if self.branch is None or shown is None:
+            return Fork(np.ones(b, np.int64), np.full(b, -1), np.full(b, -1)), np.zeros(b, bool)
+        fork = self.branch(shown)
+        self._remember(fork.memory)
+        return fork, shown.due
+
+    def _shown(self, hook: Branch | Prune | None, frontier: Frontier) -> Frontier | None:
+        """The frontier as a hook sees it; None where nothing paused for it. One that acts for several methods tells them
+        apart itself."""
+        if hook is None:
+            return None
+        if isinstance(hook.checkpoint, Checkpoint):
+            shown = frontier.of(hook.checkpoint)
+        else:
+            due = np.any([frontier.looks[part].due for part in hook.checkpoint.parts], axis=0)
+            shown = replace(frontier, due=due)
+        return shown if shown.due.any() else None
+
+    def _children(self, order: Sequence[int], fork: Fork) -> tuple[list[tuple[int, Grown, int, int]], np.ndarray]:
+        """(place of the parent, child, tokens to take back, forced token) of each fork there is room for, and (B,) int64
+        forks that were refused."""
+        new: list[tuple[int, Grown, int, int]] = []
+        refused = np.zeros(len(self.alive), np.int64)
+        left, room = max(self.capacity - len(order), 0), self._room()
+        for k in order:
+            group = self.groups[self.branches[self.alive[k]].row]
+            wanted = int(fork.width[k]) - 1
+            n = min(wanted, left, int(room[group]))
+            left, room[group], refused[k] = left - n, room[group] - n, wanted - n
+            first = [*np.atleast_1d(fork.token[k]).tolist()][:n]
+            first += [first[-1] if fork.token.ndim == 1 and first else -1] * (n - len(first))
+            new += [self._child(k, int(fork.at[k]), t) for t in first]
+        return new, refused
 
     def _child(self, k: int, at: int, token: int) -> tuple[int, Grown, int, int]:
         parent = self.branches[self.alive[k]]
@@ -176,55 +209,71 @@ class Growth:
         owner.forks += 1
         child = Grown(
             owner.row, f"{owner.id}/{at}.{owner.forks}", parent.limit, place, at, parent.start,
-            parent.tokens[:at], parent.logp[:at], parent.entropy[:at], seen=at, forced=token >= 0,
-            propensity=parent.propensity, marks=[m for m in parent.marks if m <= at], memory=dict(parent.memory),
+            parent.tokens[:at], parent.logp[:at], parent.entropy[:at], goal=at + parent.goal - length,
+            seen={part: min(n, at) for part, n in parent.seen.items()}, forced=token >= 0, propensity=parent.propensity,
+            marks=[m for m in parent.marks if m <= at], memory=dict(parent.memory),
         )  # fmt: skip
         return k, child, length - at, token
+
+    def _room(self) -> np.ndarray:
+        """(G,) int64 forks that each group may still have."""
+        held = [self.groups[b.row] for b in self.branches if b.finish not in LOST]
+        return np.maximum(self.leaves - np.bincount(held, minlength=len(self.leaves)), 0)
 
     def _keys(self, branches: Sequence[int]) -> np.ndarray:
         return streams(self.seed, [self.branches[i].stream or self.branches[i].id for i in branches])
 
-    def _frontier(self) -> Frontier:
+    def _frontier(self, due: Sequence[np.ndarray]) -> Frontier:
+        """What is alive, and what each checkpoint makes of it; from now on the branches that are due were looked at."""
         mine = [self.branches[i] for i in self.alive]
-        rows = np.array([b.row for b in mine], np.int64)
+        rows, n = np.array([b.row for b in mine], np.int64), _lengths(mine)
         extra: dict[str, np.ndarray] = {}
-        if self.pause.top:
-            extra["top_tokens"], extra["top_logp"] = self.session.top(self.pause.top)
-        if self.pause.hidden:
-            extra["hidden"] = self.session.hidden()
+        if self.pauses.top:
+            extra["top_tokens"], extra["top_logp"] = self.session.top(self.pauses.top)
+        if self.pauses.hidden:
+            extra["hidden"] = self.session.hidden().copy()  # what engines return may be the memory they go on in
+        looks = {}
+        for number, (part, at) in enumerate(zip(self.pauses.parts, due, strict=True)):
+            tail, here = np.full(len(mine), "", dtype=object), np.flatnonzero(at)
+            tail[here] = self.decode([mine[k].tokens[mine[k].seen.get(number, mine[k].start) :] for k in here])
+            looks[part] = Look(at, tail)
+            for k in here:
+                mine[k].seen[number] = int(n[k])
         names = dict.fromkeys(name for b in self.branches for name in b.memory)
-        blank = {n: next(b.memory[n] for b in self.branches if n in b.memory) for n in names}
+        blank = {name: next(b.memory[name] for b in self.branches if name in b.memory) for name in names}
         return Frontier(
             prompt=self.rows.prompt[rows],
             group=self.groups[rows],
             branch=np.array(self.alive, np.int64),
             parent=np.array([b.parent for b in mine], np.int64),
-            n_tokens=np.array([len(b.tokens) for b in mine], np.int64),
+            n_tokens=n,
             tokens=Ragged.of([b.tokens for b in mine], np.int32),
             logp=Ragged.of([b.logp for b in mine], np.float32),
             entropy=Ragged.of([b.entropy for b in mine], np.float32),
-            tail=np.array(self.decode([b.tokens[b.seen :] for b in mine]), dtype=object),
+            tail=np.full(len(mine), "", dtype=object),
             capacity=max(self.capacity - len(mine), 0),
             extra=extra,
-            memory={n: np.array([b.memory.get(n, _zero(blank[n])) for b in mine]) for n in names},
+            memory={m: np.array([b.memory.get(m, _zero(blank[m])) for b in mine]) for m in names},
             born=np.array([max(b.fork_at, 0) for b in mine], np.int64),
             n_prompts=self.n_prompts,
+            due=np.any(due, axis=0),
+            room=self._room()[self.groups[rows]],
+            looks=looks,
         )
 
     def _remember(self, memory: Mapping[str, np.ndarray]) -> None:
         for name, column in memory.items():
             for i, value in zip(self.alive, column, strict=True):
-                self.branches[i].memory[name] = value
+                if value is not None:
+                    self.branches[i].memory[name] = value
 
-    def _note(self, k: int, figures: Mapping[str, np.ndarray], forks: int, cut: Cut) -> None:
-        me = self.branches[self.alive[k]]
-        if self.prune is not None:
-            outcome = "no" if cut.width[k] > 0 else str(cut.reason[k]) or "cut"
-            inputs = {"propensity": float(cut.propensity[k])} | _figures(cut.why, k)
-            self.decisions.append(Decision(me.id, len(me.tokens), "prune", outcome, inputs))
-        if self.branch is not None:
-            outcome = f"fork:{forks}" if forks else "no"
-            self.decisions.append(Decision(me.id, len(me.tokens), "branch", outcome, _figures(figures, k)))
+    def _note(self, branch: Grown, kind: str, outcome: str, inputs: Mapping[str, float]) -> None:
+        self.decisions.append(Decision(branch.id, len(branch.tokens), kind, outcome, inputs))
+
+
+def _lengths(branches: Sequence[Grown]) -> np.ndarray:
+    """(B,) int64 tokens of each path."""
+    return np.array([len(b.tokens) for b in branches], np.int64)
 
 
 def _figures(why: Mapping[str, np.ndarray], k: int) -> dict[str, float]:
@@ -234,49 +283,3 @@ def _figures(why: Mapping[str, np.ndarray], k: int) -> dict[str, float]:
 
 def _zero(value: object) -> object:
     return np.zeros_like(np.asarray(value))[()]
-
-
-def rollouts_of(growth: Growth, rows: Rollouts) -> Rollouts:
-    """Every branch as a rollout, in the order of the asked rows and of birth; columns of tokens hold the whole path.
-
-    length counts the whole path. Where anything branches or prunes: a cut branch has finish "pruned", or what its cut says,
-    and extra cut_reason (R,) str says why; extra forced (R,) bool marks branches whose first own token was not drawn,
-    propensity (R,) float64 is the chance that no cut stopped it earlier; marks, where a method pauses at markers, is
-    ragged: the numbers of tokens after which one stood; what a checkpoint keeps of a branch's scratch stands under its name."""
-    made = growth.branches
-    order = sorted(range(len(made)), key=lambda i: (made[i].row, i))
-    mine = [made[i] for i in order]
-    base = rows.take(np.array([b.row for b in mine], np.int64))
-    marks: dict[str, np.ndarray | Ragged] = {}
-    if growth.branch is not None or growth.prune is not None:  # in all rounds of a step or in none
-        marks["cut_reason"] = np.array([b.reason for b in mine], dtype=object)
-        marks["forced"] = np.array([b.forced for b in mine], bool)
-        marks["propensity"] = np.array([b.propensity for b in mine], float)
-        if growth.pause.markers:
-            marks["marks"] = Ragged.of([b.marks for b in mine], np.int32)
-        for name in growth.pause.keeps:
-            marks[name] = Ragged.of([np.ravel(b.memory.get(name, ())) for b in mine], np.float32)
-    return base.with_(
-        id=np.array([b.id for b in mine], dtype=object),
-        parent=np.array(
-            [made[b.parent].id if b.parent >= 0 else base.parent[k] for k, b in enumerate(mine)], dtype=object
-        ),
-        fork_at=np.array([b.fork_at if b.parent >= 0 else base.fork_at[k] for k, b in enumerate(mine)], np.int64),
-        length=np.array([len(b.tokens) for b in mine], np.int64),
-        finish=np.array([b.finish for b in mine], dtype=object),
-        tokens=Ragged.of([b.tokens for b in mine], np.int32),
-        logp=Ragged.of([b.logp for b in mine], np.float32),
-        entropy=Ragged.of([b.entropy for b in mine], np.float32),
-        extra={**base.extra, **marks},
-    )
-
-
-def decision_columns(decisions: Sequence[Decision]) -> dict[str, list]:
-    """The rows of the table `decisions`, as the store's writer takes them."""
-    return {
-        "node_id": [d.node_id for d in decisions],
-        "at_token": [d.at_token for d in decisions],
-        "kind": [d.kind for d in decisions],
-        "inputs": [dict(d.inputs) for d in decisions],
-        "outcome": [d.outcome for d in decisions],
-    }

@@ -16,7 +16,7 @@ import numpy as np
 from workbench import processes
 from workbench.types import Pool, Ragged, Rollouts
 from workbench.worlds import distributed
-from workbench.worlds.growing import UNJUDGED
+from workbench.worlds.branches import UNJUDGED
 
 COLUMNS = ("answer", "reward", "correct", "failure")
 """What a verdict fills, beside the named parts of the reward."""

@@ -22,14 +22,14 @@ from workbench.numerics.pieces import pieces_of
 from workbench.numerics.roles import without_hints
 from workbench.pipeline import fates
 from workbench.stages import Branch, LossFn, Prune
-from workbench.types import Advantage, Plan, Pool, Rollouts, Text
+from workbench.types import LEAVES, Advantage, Plan, Pool, Rollouts, Text
 from workbench.worlds import adapters, distributed
+from workbench.worlds.branches import Decision, decision_columns
 from workbench.worlds.contexts import HINTS, PLAIN, lines_of, scored
 from workbench.worlds.engines.attention import use_grouped
 from workbench.worlds.engines.choice import copied, pick
 from workbench.worlds.engines.llama import supported
 from workbench.worlds.engines.transformers import TransformersEngine
-from workbench.worlds.growing import Decision, decision_columns
 from workbench.worlds.judging import Judging, judged_together
 from workbench.worlds.making import Making
 from workbench.worlds.packing import StreamPolicy
@@ -208,7 +208,8 @@ class LiveWorld:
         under the current weights, with the draws it would have had; its tokens keep the log-probabilities of the versions
         that sampled them. While any are under way, extra token_version (ragged int32) says which version sampled each
         token; version is that of the last one. With branch or prune, rollouts pause at their checkpoints; forked and cut
-        ones come back as rows, see `growing.rollouts_of`.
+        ones come back as rows, see `branches.rollouts_of`; forks beyond the leaves
+        that a plan sets are refused.
         """
         distributed.check(plan)
         books, cpu = self._starts, time.process_time()
@@ -219,7 +220,8 @@ class LiveWorld:
             if branch is None and prune is None:
                 rows, made = self._making().whole(*what, judging)
             else:
-                grow = partial(self._making(pauses=True).grown, *what, branch, prune, judging)
+                leaves = plan.leaves if LEAVES in plan.why else None
+                grow = partial(self._making(pauses=True).grown, *what, branch, prune, judging, leaves)
                 rows, made, decisions = processes.by_first(grow)
                 self._decisions += decisions
             self._spent.update(

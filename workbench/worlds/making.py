@@ -12,9 +12,10 @@ from workbench import processes
 from workbench.stages import Branch, Prune
 from workbench.types import Ragged, Rollouts
 from workbench.worlds import distributed
+from workbench.worlds.branches import Decision, Grown, rollouts_of
 from workbench.worlds.engines import NO_SEGMENTS, Ended, Segments, put_together
 from workbench.worlds.engines.draws import streams
-from workbench.worlds.growing import Decision, Grown, Growth, rollouts_of
+from workbench.worlds.growing import Growth
 from workbench.worlds.judging import Judging
 from workbench.worlds.starts import Begin, Trail, joined, sampled_by
 
@@ -92,12 +93,15 @@ class Making:
         branch: Branch | None,
         prune: Prune | None,
         judging: Judging,
+        leaves: np.ndarray | None = None,
     ) -> tuple[Rollouts, Segments, list[Decision]]:
-        """Rows that pause at checkpoints, with those that forked from them, and the tests made there."""
+        """Rows that pause at checkpoints, with those that forked from them, and the tests made there.
+
+        leaves (A,): rollouts that each ask may grow into; None = no bound."""
         branches = []
         for row, (a, name) in enumerate(zip(rows.ask, names, strict=True)):
             b = begins[a]
-            made = Grown(row, rows.id[row], int(limit[a]), start=b.trail.n, seen=b.trail.n, stream=name)
+            made = Grown(row, rows.id[row], int(limit[a]), start=b.trail.n, stream=name)
             made.tokens, made.logp, made.entropy = (column.tolist() for column in b.trail[:3])
             made.finish = "stop" if b.ended else "length" if b.trail.n >= limit[a] else ""
             branches.append(made)
@@ -120,7 +124,7 @@ class Making:
 
         growth = Growth(
             session, branches, rows, seed=self.seed, branch=branch, prune=prune, decode=self._decode, markers=self._markers,
-            ended=ended if judging.early else None,
+            leaves=leaves, ended=ended if judging.early else None,
         )  # fmt: skip
         growth.run()
         done = rollouts_of(growth, rows)

@@ -106,7 +106,8 @@ class Session(Protocol):
         ...
 
     def advance(self, limit: np.ndarray, until: Until = NEVER) -> Segments:
-        """Let row i (B,) make at most limit[i] more tokens, one at least; finish is stop, or "" where it paused."""
+        """Let row i (B,) make at most limit[i] more tokens; finish is stop, or "" where it paused. A row of limit 0 waits,
+        which one with a forced token cannot."""
         ...
 
     def keep(self, rows: np.ndarray, keys: np.ndarray) -> None:

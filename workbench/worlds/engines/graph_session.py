@@ -18,6 +18,7 @@ from workbench.types import Ragged
 from workbench.worlds.engines import NEVER, Segments, Until
 from workbench.worlds.engines.board import CHUNK
 from workbench.worlds.engines.llama import forward
+from workbench.worlds.engines.paths import check
 from workbench.worlds.engines.places import bucket
 
 if TYPE_CHECKING:
@@ -88,8 +89,7 @@ class GraphSession:
         self._mine()
         began, rows = time.perf_counter(), len(self)
         limit = np.asarray(limit, np.int64)
-        if rows and limit.min() < 1:
-            raise ValueError("a row that goes on makes one token at least; leave out the others with keep")
+        check(limit, self._forced)
         made, decoded = _Made(rows), self.decoded
         if not rows:
             return made.segments(0, time.perf_counter() - began)
@@ -97,7 +97,7 @@ class GraphSession:
         board = self.engine.board
         board.pauses(until)
         board.left[:rows] = torch.as_tensor(limit, device=board.left.device)
-        board.active[:rows] = True
+        board.active[:rows] = board.left[:rows] > 0
         self._force(made)
         self._run(made, limit, rows)
         board.active.fill_(False)

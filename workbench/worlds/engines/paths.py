@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
+
+
+def check(limit: np.ndarray, forced: Collection[int]) -> None:
+    """Raises ValueError where limit (B,) is below 0, or holds back a row that a token was forced on."""
+    if np.min(limit, initial=0) < 0:
+        raise ValueError(f"a row makes no fewer than 0 tokens, not {np.min(limit)}")
+    if held := [row for row in forced if limit[row] < 1]:
+        raise ValueError(f"row {held[0]} cannot wait: a token was forced on it, so its limit is 1 at least")
 
 
 class PathSession:
@@ -44,11 +52,6 @@ class PathSession:
     def force(self, row: int, token: int) -> None:
         """See `Session.force`."""
         self._forced[row] = int(token)
-
-    def _check(self, limit: np.ndarray) -> None:
-        """Raises ValueError where a row would make no token."""
-        if len(self) and np.min(limit) < 1:
-            raise ValueError("a row that goes on makes one token at least; leave out the others with keep")
 
     def _select(self, rows: np.ndarray) -> None:
         self.paths = [self.paths[r] for r in rows]

@@ -14,7 +14,7 @@ import numpy as np
 
 from workbench.types import Ragged
 from workbench.worlds.engines import NEVER, Segments, Until
-from workbench.worlds.engines.paths import PathSession
+from workbench.worlds.engines.paths import PathSession, check
 
 
 class Request(NamedTuple):
@@ -115,10 +115,13 @@ class ResubmittedSession(PathSession):
     def advance(self, limit: np.ndarray, until: Until = NEVER) -> Segments:
         """See `Session.advance`. prefilled counts all tokens of the prompts that no cache had, generated ones too."""
         began = time.perf_counter()
-        self._check(limit)
+        limit = np.asarray(limit, np.int64)
+        check(limit, self._forced)
         requests = self._requests(limit)
+        going = [q for q in requests if q.limit]
         self._forced = {}
-        replies = self.engine.ask(requests, temperature=self.temperature, stop=self.stops, until=until)
+        made = iter(self.engine.ask(going, temperature=self.temperature, stop=self.stops, until=until) if going else ())
+        replies = [next(made) if q.limit else _waiting(q) for q in requests]
         prefilled, decoded = self._count(requests, replies)
         self.paths = [path + tuple(r.tokens.tolist()) for path, r in zip(self.paths, replies, strict=True)]
         self.place = self.place + np.array([len(r.tokens) for r in replies], np.int64)
@@ -155,6 +158,12 @@ def counted(requests: Sequence[Request], replies: Sequence[Reply]) -> tuple[int,
     """Prompt tokens computed, and tokens fed back: all that were made but the last of each."""
     prefilled = sum(len(q.prompt) - r.cached for q, r in zip(requests, replies, strict=True))
     return prefilled, sum(max(len(r.tokens) - 1, 0) for r in replies)
+
+
+def _waiting(request: Request) -> Reply:
+    """What a row makes that waits."""
+    none = np.empty(0, np.float32)
+    return Reply(np.empty(0, np.int32), none, none, "", len(request.prompt))
 
 
 def _prompts(prefixes: Sequence[Sequence[int]]) -> list[tuple[int, ...]]:

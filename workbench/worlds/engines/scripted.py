@@ -14,7 +14,7 @@ import numpy as np
 from workbench.types import Ragged
 from workbench.worlds.engines import NEVER, Ended, Segments, Until
 from workbench.worlds.engines.draws import uniform
-from workbench.worlds.engines.paths import PathSession
+from workbench.worlds.engines.paths import PathSession, check
 
 Script = Callable[[tuple[int, ...]], Mapping[int, float]]
 """What may follow a path (prefix and generated tokens): token id -> probability, summing to 1."""
@@ -96,7 +96,7 @@ class ScriptedSession(PathSession):
     def advance(self, limit: np.ndarray, until: Until = NEVER) -> Segments:
         """See `Session.advance`."""
         began, decoded = time.perf_counter(), self.decoded
-        self._check(limit)
+        check(limit, self._forced)
         made = [self._segment(i, int(n), until) for i, n in enumerate(limit)]
         finish = np.array([stopped for _, stopped in made], dtype=object)
         self._select(np.flatnonzero(finish == ""))

@@ -18,6 +18,7 @@ from transformers import PreTrainedModel
 from workbench.worlds.engines import NEVER, Segments, Until
 from workbench.worlds.engines.draws import uniform
 from workbench.worlds.engines.forward import Prefixed, body, fan_out, logits_of, prefill
+from workbench.worlds.engines.paths import check
 from workbench.worlds.engines.record import Steps
 from workbench.worlds.engines.sampling import choose
 
@@ -68,12 +69,11 @@ class TransformersSession:
         """See `Session.advance`."""
         began, rows = time.perf_counter(), len(self)
         limit = np.asarray(limit, np.int64)
-        if rows and limit.min() < 1:
-            raise ValueError("a row that goes on makes one token at least; leave out the others with keep")
+        check(limit, self._forced)
         self._settle()
         markers = np.fromiter(sorted(until.markers), np.int64)
         record, prefilled, decoded = Steps(limit, unfinished=""), self.prefilled, self.decoded
-        here, going, t = np.arange(rows), np.ones(rows, bool), 0  # caller's row of each row that is still in the cache
+        here, going, t = np.arange(rows), limit > 0, 0  # caller's row of each row that is still in the cache
         while going.any():
             at = np.flatnonzero(going)
             token, logp, entropy = self._draw(at)
@@ -99,8 +99,9 @@ class TransformersSession:
         draw = torch.as_tensor(uniform(self.keys[rows], self.place[rows]), device=device)
         logits = self._logits if len(rows) == len(self) else self._logits[torch.as_tensor(rows, device=device)]
         token, logp, entropy = (c.cpu().numpy() for c in choose(logits, draw, self.temperature))
-        for row, wanted in self._forced.items():  # at the first draw after they were asked for, when all rows go
-            token[row], logp[row] = wanted, self._logp_of(row, wanted)
+        for row, wanted in self._forced.items():  # at the first draw after they were asked for, when they all go
+            k = np.searchsorted(rows, row)
+            token[k], logp[k] = wanted, self._logp_of(row, wanted)
         self._forced.clear()
         return token, logp, entropy
 

@@ -1,0 +1,88 @@
+"""Where rollouts pause so that methods may look: the checkpoint of one method, and those of several together.
+
+Places are numbers of tokens on the path of a rollout, so that a resumed one, or a fork, pauses where any other does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import numpy as np
+
+NOWHERE = 1 << 30
+"""Tokens to a place that never comes."""
+
+MARKS = "marks"
+"""Among what a checkpoint keeps: the numbers of tokens after which one of its markers stood, ragged int32; no scratch."""
+
+
+class Checkpoint(NamedTuple):
+    """Where rollouts pause for branch and prune: at every multiple of `every` tokens (0 = not by count), at the places `at`,
+    after a token that holds one of the markers, and where entropy exceeds `entropy` nats. top: likeliest next tokens shown at
+    a checkpoint, as frontier.extra["top_tokens"] and ["top_logp"] (B, top). hidden: as ["hidden"] (B, d) float32, the last
+    layer's states. keeps: names in the methods' scratch per branch that its row keeps, in `extra`, ragged float32: what
+    `observe` learns from; or MARKS."""
+
+    every: int = 16
+    at: tuple[int, ...] = ()
+    markers: tuple[str, ...] = ()
+    entropy: float | None = None
+    top: int = 0
+    hidden: bool = False
+    keeps: tuple[str, ...] = ()
+
+    def counted(self, n: np.ndarray) -> np.ndarray:
+        """(B,) bool: paths of n (B,) tokens that pause here by their length."""
+        here = np.isin(n, self.at)
+        return here | (n % self.every == 0) if self.every else here
+
+    def ahead(self, n: np.ndarray) -> np.ndarray:
+        """(B,) int64 tokens from n (B,) to the next place by length, at least 1; NOWHERE where there is none."""
+        left = np.full(len(n), NOWHERE)
+        if self.every:
+            left = self.every - n % self.every
+        for place in self.at:
+            left = np.where(place > n, np.minimum(left, place - n), left)
+        return left
+
+
+class Pauses(NamedTuple):
+    """Where rollouts pause for several checkpoints: wherever one of them asks for it. parts: each of them, once."""
+
+    parts: tuple[Checkpoint, ...] = ()
+
+    @classmethod
+    def of(cls, wanted: Iterable[Checkpoint | Pauses]) -> Pauses:
+        """All that is asked for."""
+        every = [part for w in wanted for part in (w.parts if isinstance(w, Pauses) else (w,))]
+        return cls(tuple(dict.fromkeys(every)))
+
+    def ahead(self, n: np.ndarray) -> np.ndarray:
+        """(B,) int64 tokens from n (B,) to the next place of any."""
+        return np.min([np.full(len(n), NOWHERE), *(part.ahead(n) for part in self.parts)], axis=0)
+
+    @property
+    def entropy(self) -> float | None:
+        """The least of the thresholds, None without any."""
+        return min((p.entropy for p in self.parts if p.entropy is not None), default=None)
+
+    @property
+    def markers(self) -> tuple[str, ...]:
+        """The markers of all."""
+        return tuple(dict.fromkeys(m for p in self.parts for m in p.markers))
+
+    @property
+    def top(self) -> int:
+        """The most likely tokens that any wants to see."""
+        return max((p.top for p in self.parts), default=0)
+
+    @property
+    def hidden(self) -> bool:
+        """Whether any wants to see hidden states."""
+        return any(p.hidden for p in self.parts)
+
+    @property
+    def keeps(self) -> tuple[str, ...]:
+        """What the rows keep for all."""
+        return tuple(dict.fromkeys(name for p in self.parts for name in p.keeps))
