@@ -113,6 +113,29 @@ def test_a_click_on_the_heat_map_chooses_the_prompt(opened, recording):
     assert page.url in seen
 
 
+SCROLLED = """() => {
+  const within = root => [...root.querySelectorAll("*")].flatMap(e => e.shadowRoot ? [e, ...within(e.shadowRoot)] : [e])
+  return within(document).find(e => String(e.className).includes("main-content")).scrollTop
+}"""
+
+
+@pytest.mark.parametrize("name", ["live", "difficulty", "glossary"])
+def test_the_wheel_scrolls_a_page_taller_than_the_window(opened, recording, name):
+    recording().go(2)
+    page = opened(recording.store)
+    says(page, "Difficulty of prompts")
+    page.set_viewport_size({"width": 1300, "height": 700})
+    page.get_by_role("tab", name=name.title(), exact=True).click()
+    says(
+        page,
+        {"live": "Where the seconds go", "difficulty": "Calibration", "glossary": "what a pipeline may hold"}[name],
+    )
+    page.wait_for_timeout(500)
+    page.mouse.move(650, 95)
+    page.mouse.wheel(0, 300)
+    page.wait_for_function(f"({SCROLLED})() >= 200", timeout=10_000)
+
+
 def test_hostile_completions_stay_text(opened, recording):
     recording(hostile=True).go(1)
     page = opened(recording.store)

@@ -333,7 +333,8 @@ def shell(page: Dashboard, title: str = "Rollout Workbench") -> pmui.Page:
         sidebar_variant="temporary",
         theme_config=MUI,
         busy_indicator=None,
-        sx={"& .main-content": {"backgroundColor": theme.GROUND}},
+        # a page whose figures grow is taller than the window all the same, and is not to be cut off there
+        sx={"& .main-content": {"backgroundColor": theme.GROUND, "overflowY": "auto !important"}},
     )
 
     def follow(*moved) -> None:
