@@ -101,6 +101,18 @@ def test_figures_are_shown_and_read_as_written(steered):
     assert figure("lr", wheel.settings["lr"].value) == 5e-7
 
 
+def test_what_was_refused_gives_way_to_what_is_in_force(steered):
+    run, wheel, look = steered
+    wheel.settings["prompts"].value = "99"
+    wheel.pipeline.value_input = "grpo + nonsense"
+    wheel._apply()
+    assert wheel.settings["prompts"].value == "99", "while it is asked"
+    run.ready()
+    assert "refused: 99 prompts a step are more than the 40" in look()
+    assert wheel.settings["prompts"].value == "4"
+    assert wheel.pipeline.value_input == "grpo + nonsense", "what is being written stays"
+
+
 def test_undone_commands_are_not_offered_to_be_undone(steered):
     run, wheel, look = steered
     wheel.open.value = True

@@ -42,7 +42,7 @@ class Wheel:
         self._data: RunData | None = None
         self._answer, self._answered, self._latest = "", 0.0, ""
         self._asked_stop = 0.0
-        self._shown = Now()
+        self._shown, self._newest = Now(), ("", "")
         self._touched: set[str] = set()
         self._filling = False
         self._build()
@@ -204,7 +204,9 @@ class Wheel:
         if self._asked_stop and time.monotonic() - self._asked_stop > SURE:
             self._asked_stop, self.buttons["stop"].label = 0.0, "Stop"
         self._enable(paused, told)
-        self._fill(found.now)
+        newest = (told[0].id, told[0].state) if told else ("", "")
+        self._fill(found.now, anew=newest != self._newest and newest[1] == "refused")
+        self._newest = newest
         self._follow(told)
         if self.open.value:
             put(self.log, told_table(told))
@@ -239,9 +241,10 @@ class Wheel:
             if b.disabled == self.may:
                 b.disabled = not self.may
 
-    def _fill(self, now: Now) -> None:
-        """Show what is in force where the reader has not begun to write something else."""
-        if now == self._shown:
+    def _fill(self, now: Now, anew: bool = False) -> None:
+        """Show what is in force where the reader has not begun to write something else; anew: in the place of what was
+        written and refused, too."""
+        if now == self._shown and not anew:
             return
         self._filling = True
         try:
