@@ -28,6 +28,7 @@ HEAVY = (
 
 MAY_IMPORT = {
     "types": set(),
+    "settings": set(),
     "numerics": {"types", "numerics"},
     "pauses": set(),
     "stages": {"types", "pauses"},
@@ -35,7 +36,7 @@ MAY_IMPORT = {
     "branching": {"types", "pauses", "stages"},
     "catalog": {"methods", "stages"},
     "pipeline": {"types", "numerics", "stages", "branching", "catalog", "methods"},
-    "tasks": {"types", "numerics", "tasks"},
+    "tasks": {"types", "settings", "numerics", "tasks"},
     "store": {"types", "store", "numerics"},
     "analysis": {"types", "numerics", "stages", "methods", "catalog", "pipeline", "worlds", "store", "analysis"},
 }

@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from workbench.pipeline import Pipeline, Wishes, rehearse
+from workbench.settings import RANGES, number, whole
 from workbench.types import Budget, Plan
 
 if TYPE_CHECKING:
     from workbench.experiment import Run
 
 BUDGET = ("prompts", "rollouts")
-DIALS = {"temperature": (0.01, 10.0), "lr": (0.0, 1.0)}
+DIALS = RANGES
 """Settings of a world, and between what they must lie."""
 
 PROMPTS = ("pin", "drop", "boost", "free")
@@ -68,10 +69,10 @@ def setting(run: Run, payload: Mapping[str, Any], rehearsed: bool) -> Change:
     budget = run.budget
     to: dict[str, Any] = {}
     if payload.keys() & {*BUDGET, "group_size"}:
-        prompts = whole(payload, "prompts", 1) if "prompts" in payload else budget.prompts
-        rollouts = whole(payload, "rollouts", 1) if "rollouts" in payload else budget.rollouts
+        prompts = whole("prompts", payload["prompts"]) if "prompts" in payload else budget.prompts
+        rollouts = whole("rollouts", payload["rollouts"]) if "rollouts" in payload else budget.rollouts
         if "group_size" in payload:
-            rollouts = prompts * whole(payload, "group_size", 1)
+            rollouts = prompts * whole("group_size", payload["group_size"])
         if prompts > (left := int(run.available.sum())):
             raise ValueError(f"{prompts} prompts a step are more than the {left} there are")
         if prompts < (pinned := len(run.wishes.pinned)):
@@ -84,7 +85,7 @@ def setting(run: Run, payload: Mapping[str, Any], rehearsed: bool) -> Change:
         if name in payload:
             if _dials(run.world, name) == []:
                 raise ValueError(f"{type(run.world).__name__} has no {name} to set; a live model has one")
-            to[name] = _number(payload, name, low, high)
+            to[name] = number(name, payload[name], low, high)
     before = {k: v for k, v in asdict(run.budget).items() if k in to} | {
         name: getattr(*_dials(run.world, name)[0]) for name in DIALS if name in to
     }
@@ -108,7 +109,10 @@ def prompt(run: Run, kind: str, payload: Mapping[str, Any], rehearsed: bool) -> 
         "pin": now | {"pinned": True, "available": True},
         "drop": now | {"pinned": False, "available": False},
         "boost": now
-        | {"available": True, "factor": _number(payload, "factor", 0.1, 100.0) if kind == "boost" else 1.0},
+        | {
+            "available": True,
+            "factor": number("factor", payload.get("factor"), 0.1, 100.0) if kind == "boost" else 1.0,
+        },
         "free": {"pinned": False, "available": True, "factor": 1.0},
     }[kind]
     if kind == "boost" and rehearsed:
@@ -253,19 +257,3 @@ def _turn(world: Any, values: Mapping[str, float]) -> None:
         for home, attribute, old in reversed(turned):
             setattr(home, attribute, old)
         raise
-
-
-def whole(payload: Mapping[str, Any], name: str, low: int) -> int:
-    """A whole number of a payload, at least low."""
-    value = payload.get(name, low)
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or value % 1 != 0 or not low <= value <= 10**9:
-        raise ValueError(f"{name} must be a whole number of at least {low}, got {value!r}")
-    return int(value)
-
-
-def _number(payload: Mapping[str, Any], name: str, low: float, high: float) -> float:
-    """A number of a payload, from low to high."""
-    value = payload.get(name)
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not low <= value <= high:
-        raise ValueError(f"{name} must be a number from {low:g} to {high:g}, got {value!r}")
-    return float(value)

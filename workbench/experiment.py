@@ -14,12 +14,13 @@ import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass, field, fields, replace
+from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from workbench import checkpoints, processes
+from workbench import checkpoints, processes, settings
 from workbench.numerics.forks import nodes_of
 from workbench.obeying import Helm
 from workbench.pipeline import NO_WISH, Pipeline, States, advance, rehearse
@@ -69,17 +70,20 @@ class Experiment:
     def __post_init__(self) -> None:
         object.__setattr__(self, "pipeline", Pipeline.parse(self.pipeline))
         if isinstance(self.budget, Mapping):
+            settings.known(self.budget, [f.name for f in fields(Budget)], "budget")
+            for name, value in self.budget.items():
+                if name in ("prompts", "rollouts"):
+                    settings.whole(name, value)
+                elif value is not None:
+                    settings.number(name, value, 0)
             object.__setattr__(self, "budget", Budget(**self.budget))
         if isinstance(self.tasks, list):
             object.__setattr__(self, "tasks", tuple(self.tasks))
-        if self.steps < 1:
-            raise ValueError(f"an experiment needs at least one step, got steps={self.steps}")
-        if self.staleness < 0:
-            raise ValueError(f"staleness counts updates that a sampler may be behind, got {self.staleness}")
-        if self.eval_samples < 0:
-            raise ValueError(
-                f"eval_samples counts rollouts of a prompt, got {self.eval_samples}; 0 is the world's default"
-            )
+        settings.whole("steps", self.steps)
+        settings.whole("seed", self.seed, 0, 2**63 - 1)
+        for name in ("staleness", "eval_samples", "eval_every", "checkpoint_every"):
+            settings.whole(name, getattr(self, name), 0)
+        settings.one_of("tokens", self.tokens, ("all", "sample", "none"))
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Experiment:
@@ -158,16 +162,22 @@ class Experiment:
             if self.eval_sets:
                 raise ValueError("a simulated world has one evaluation set; eval_sets needs a model")
             samples = {"eval_samples": self.eval_samples} if self.eval_samples else {}
+            self._check_world(SimWorld, "seed")
             return SimWorld(seed=self.seed, **{**samples, **self.world})  # type: ignore[arg-type]
         from workbench import tasks
         from workbench.worlds.live import LiveWorld
 
+        self._check_world(LiveWorld, "task", "model", "seed")
         source = list(self.tasks) if isinstance(self.tasks, tuple) else self.tasks
         task = tasks.load(source, seed=self.seed, **self.task_options)  # type: ignore[arg-type]
         if self.eval_sets:
             task = tasks.with_sets(task, self.eval_sets, seed=self.seed)
         samples = {"samples": self.eval_samples} if self.eval_samples else {}
         return LiveWorld(task, self.model, seed=self.seed, **{**samples, **self.world})  # type: ignore[arg-type]
+
+    def _check_world(self, kind: type, *given: str) -> None:
+        """Raise ValueError for settings that a world does not take, or that the experiment gives it."""
+        settings.known(self.world, [n for n in signature(kind).parameters if n not in given], "world")
 
     @property
     def device(self) -> str | None:
@@ -505,6 +515,8 @@ class Run:
                     self._advance.close()
                 if self.experiment.checkpoint_every and self.n_steps and status in ("finished", "stopped"):
                     self.checkpoint()
+            elif self.experiment.staleness:
+                self._advance.break_off(processes.GRACE)
             self.helm.end(self)
         finally:
             try:

@@ -34,11 +34,11 @@ from workbench.changing import (
     restore,
     setting,
     swap,
-    whole,
     wished,
 )
 from workbench.inbox import CONTROLS, KINDS, Inbox, Request, taken_back
 from workbench.pipeline import Pipeline
+from workbench.settings import whole
 from workbench.store.errors import StoreError
 from workbench.types import Budget, Event
 
@@ -247,7 +247,7 @@ class Helm:
         return swap(run, kind, payload)
 
     def _control(self, run: Run, kind: str, payload: Mapping[str, Any]) -> Change:
-        n = whole(payload, "n", 1) if kind == "step" else 0
+        n = whole("n", payload.get("n", 1)) if kind == "step" else 0
 
         def act() -> None:
             self.stopping |= kind == "stop"

@@ -332,8 +332,8 @@ class Rollouts:
     reward (R,) float64 is what training uses, NaN = null (the verifier failed); correct (R,) float64 is
     0, 1 or NaN and is the evidence of difficulty. rewards maps part names to (R,) float64, NaN = null.
     length (R,) int64 generated tokens. finish (R,) str: stop, length, aborted. failure (R,) str: "" or what
-    failed (verifier_raised, verifier_timeout, ...). temperature (R,) float64 of the sampler that made its last token, NaN = none or not
-    known. tokens int32, logp and entropy float32 (nats, of the distribution that was
+    failed (verifier_raised, verifier_timeout, ...). temperature (R,) float64 of the sampler that made its last token, NaN
+    = none or not known. tokens int32, logp and entropy float32 (nats, of the distribution that was
     sampled), role int8 (`numerics.roles`) are ragged or None where not kept. proximal and current are further logprob
     tracks. Where the tokens of a hint stand in front, role tells them apart, length does not count them, and their logp
     and entropy are those of the policy that trains.

@@ -236,7 +236,7 @@ def test_it_says_what_it_cannot_do():
         world.sample(plan([0], start=start))
     with pytest.raises(ValueError, match="fork or cut"):
         world.sample(plan([0]), branch=lambda frontier: None)
-    with pytest.raises(ValueError, match="0 prompts of 5 families"):
+    with pytest.raises(ValueError, match="n_prompts must be a whole number of at least 1, got 0"):
         SimWorld(n_prompts=0)
     with pytest.raises(ValueError, match="ends in :<number>"):
         ordinals(np.array(["foreign"], dtype=object))

@@ -178,7 +178,7 @@ def test_a_list_of_families_is_a_mix_in_equal_parts():
         (lambda: tasks.load("fiv"), ValueError, "no task 'fiv'; did you mean 'five'"),
         (lambda: tasks.load("family:add"), ValueError, "no family 'add'; there are mul 1dx1d, add 1d[+]1d"),
         (lambda: tasks.load(["sub <=20", "sub <=20"]), ValueError, "names each family once; sub <=20 was given"),
-        (lambda: tasks.load("five", sise=3), TypeError, "five has no option sise; there are size, evaluation"),
+        (lambda: tasks.load("five", sise=3), ValueError, "five has no 'sise'; did you mean size"),
         (lambda: tasks.load("five", size=0), ValueError, "size=0, evaluation=80"),
         (
             lambda: tasks.load("rg lcm", evaluation=500),

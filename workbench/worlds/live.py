@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 import numpy as np
 import torch
 
-from workbench import models, processes
+from workbench import models, processes, settings
 from workbench.numerics.pieces import pieces_of
 from workbench.numerics.roles import without_hints
 from workbench.pipeline import fates
@@ -33,7 +33,7 @@ from workbench.worlds.engines.transformers import TransformersEngine
 from workbench.worlds.judging import Judging, judged_together
 from workbench.worlds.making import Making
 from workbench.worlds.packing import StreamPolicy
-from workbench.worlds.policy import Lines, Policy
+from workbench.worlds.policy import Lines, Policy, checked
 from workbench.worlds.sizing import LARGE, fast_dtype, memory_needed
 from workbench.worlds.starts import Begin, Starts
 
@@ -41,6 +41,11 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 T = TypeVar("T")
+
+UPDATE = ("clip", "betas", "recompute", "reference", "row_norms", "shard", "lora")
+"""What `update` may set of `Policy`; the rest are settings of the world itself."""
+
+DTYPES = ("auto", "float32", "bfloat16", "float16")
 
 
 class Task(Protocol):
@@ -105,6 +110,20 @@ class LiveWorld:
         engine: str | Mapping[str, object] = "auto",
         update: Mapping[str, object] | None = None,
     ) -> None:
+        more = dict(update or {})
+        settings.known(more, UPDATE, "update")
+        checked(lr=lr, temperature=temperature, **more)  # type: ignore[arg-type]
+        for name, value in (("sampling", sampling), ("precision", precision)):
+            settings.one_of(name, value, DTYPES)
+        settings.whole("samples", samples)
+        for name, value in (("max_tokens", max_tokens), ("budget", budget), ("threads", threads)):
+            if value is not None:
+                settings.whole(name, value)
+        device = device or ("cuda" if torch.cuda.is_available() else "cpu")
+        try:
+            torch.device(device)
+        except (RuntimeError, TypeError) as error:
+            raise ValueError(f"device must be cpu, cuda or cuda:N, got {device!r}") from error
         if threads is not None:
             torch.set_num_threads(threads)
         self.task, self.seed, self.temperature, self.samples = task, seed, temperature, samples
@@ -112,11 +131,9 @@ class LiveWorld:
         self.max_tokens = max_tokens or task.max_tokens
         self.name = "given" if isinstance(model, tuple) else os.fspath(model)
         trained, self.tokenizer = model if isinstance(model, tuple) else models.load(model)
-        device = device or ("cuda" if torch.cuda.is_available() else "cpu")
         trained = trained.to(device, torch.float32).eval()  # eval: no dropout, so trainer and sampler agree
         use_grouped(trained)
         self.parameters = trained.num_parameters()
-        more = dict(update or {})
         if rank := more.pop("lora", 0):
             adapters.add(trained, int(rank), seed=seed)  # type: ignore[call-overload]
         precision = precision if precision != "auto" else fast_dtype(self.parameters, device)

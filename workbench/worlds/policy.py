@@ -17,7 +17,7 @@ import torch
 from safetensors.torch import load_file
 from transformers import PreTrainedModel
 
-from workbench import processes
+from workbench import processes, settings
 from workbench.models import quiet
 from workbench.types import Advantage, Batch, Loss, Ragged
 from workbench.worlds import adapters, distributed, sharding
@@ -29,6 +29,31 @@ from workbench.worlds.remembering import recomputed
 
 LossFn = Callable[[Batch], Loss]
 OPTIMIZER = "optimizer.pt"
+
+
+def checked(
+    *,
+    lr: float | None = None,
+    temperature: float = 1.0,
+    clip: float = 1.0,
+    betas: Sequence[float] = (0.9, 0.95),
+    reference: float = 0.0,
+    lora: int = 0,
+    **switches: object,
+) -> None:
+    """Raise ValueError, in one sentence, for settings of an update that would train to no use."""
+    if lr is not None:
+        settings.number("lr", lr, *settings.RANGES["lr"])
+    settings.number("temperature", temperature, *settings.RANGES["temperature"])
+    settings.number("clip", clip, 1e-6)  # torch turns the gradient round where it is negative
+    if not isinstance(betas, (tuple, list)) or len(betas) != 2:
+        raise ValueError(f"betas must be two numbers from 0 to 1, got {betas!r}")
+    for beta in betas:
+        settings.number("betas", beta, 0.0, 1 - 1e-9)
+    settings.number("reference", reference, 0.0)
+    settings.whole("lora", lora, 0)
+    for name, value in switches.items():
+        settings.one_of(name, value, (False, True))
 
 
 class Policy:
@@ -61,6 +86,7 @@ class Policy:
     ) -> None:
         if shard and (row_norms or adapters.present(model)):
             raise ValueError("sharded weights go with neither row_norms nor LoRA adapters; leave one of them out")
+        checked(clip=clip, betas=betas, reference=reference, lr=lr, temperature=temperature)
         self.model = model
         self._pass = sharding.sharded(model) if shard else None
         self.lr, self.clip, self.budget, self.temperature = lr, clip, budget, temperature
