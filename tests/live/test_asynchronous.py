@@ -156,7 +156,7 @@ def test_an_experiment_overlaps_by_its_staleness_and_records_it(tmp_path):
     assert [s.step for s in steps] == [1, 2, 3, 4, 5]
     rows = [tuple(row.values()) for row in recorded(experiment.store)]
     assert rows == [(1, 0, 0.0, 0), (2, 0, 1.0, 0), (3, 0, 2.0, 0), (4, 1, 2.0, 1), (5, 2, 2.0, 2)]
-    with pytest.raises(ValueError, match="a sampler may be behind, got -1"):
+    with pytest.raises(ValueError, match="staleness must be a whole number of at least 0, got -1"):
         SMALL.with_(staleness=-1)
 
 
