@@ -116,7 +116,7 @@ def spent(step: Step, earlier: Mapping[str, int]) -> Counter[str]:
     r, made = step.rollouts, Counter[str]()
     resumed = np.array([earlier[s.rollout] if isinstance(s, Resume) else 0 for s in step.plan.start], np.int64)
     own = r.length - resumed[r.ask]
-    lost, nodes = np.isin(step.fate, ("pruned", "discarded")), nodes_of(r)
+    lost, nodes = np.isin(step.fate, ("pruned", "discarded")), nodes_of(r, step.fate)
     flat = np.ones(len(r), bool)
     if nodes is not None:
         flat[[k for k in nodes["row"] if k >= 0]] = False
@@ -125,6 +125,7 @@ def spent(step: Step, earlier: Mapping[str, int]) -> Counter[str]:
         for name in dict.fromkeys(nodes["tree_id"]):
             account = token_account(s for s, tree in zip(segments, nodes["tree_id"], strict=True) if tree == name)
             made.update({k: v for k, v in account._asdict().items() if k in COUNTED})
+            made["pruned"] += account.discarded
     for kind, which in (("kept", flat & ~lost), ("pruned", flat & lost), ("flat_equivalent", flat & ~lost)):
         made[kind] += int(own[which].sum())
     made["generated"] += int(own[flat].sum())

@@ -429,7 +429,11 @@ class Run:
         began = time.perf_counter()
         tests = getattr(self.world, "taken_decisions", lambda: None)()
         self.writer.append(
-            done, self.pipeline.reveal(self.states), evaluation=rollouts, nodes=nodes_of(done.rollouts), decisions=tests
+            done,
+            self.pipeline.reveal(self.states),
+            evaluation=rollouts,
+            nodes=nodes_of(done.rollouts, done.fate),
+            decisions=tests,
         )
         self._recording = time.perf_counter() - began
         if e.checkpoint_every and number % e.checkpoint_every == 0 and number != self.target:

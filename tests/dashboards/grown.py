@@ -132,7 +132,7 @@ def record(
         for number in range(1, steps + 1):
             rollouts = made(number, prompts) if made else forest(leaves, flat, number, number, prompts)
             step = step_of(change(rollouts) if change else rollouts, number)
-            writer.append(step, nodes=nodes_of(step.rollouts), decisions=decisions and decisions(number))
+            writer.append(step, nodes=nodes_of(step.rollouts, step.fate), decisions=decisions and decisions(number))
     return "grown"
 
 

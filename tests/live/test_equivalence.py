@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from workbench import catalog
+from workbench.bench_trees import spent
 from workbench.experiment import Experiment, Run
 from workbench.pipeline import Pipeline
 from workbench.store import Store
@@ -99,7 +100,7 @@ def _tokens(step):
 @pytest.mark.parametrize("slug", ACTIVE)
 def test_leaves_alone_and_the_engine_and_the_store_agree(task, tmp_path, slug):
     world, made = run_of(task, f"grpo, {ACTIVE[slug]}", tmp_path)
-    acted, earlier, tokens = 0, {}, []
+    acted, earlier, tokens, counted = 0, {}, [], []
     for step in made:
         r = step.rollouts
         alone = world.score(r, frozenset({"current"}))  # each path in one plain pass
@@ -117,6 +118,7 @@ def test_leaves_alone_and_the_engine_and_the_store_agree(task, tmp_path, slug):
         inside = sum(isinstance(s, Node) for s in step.plan.start)
         decoded = step.update["decoded_tokens"]  # an answer's last token is not fed back; a forced fork feeds one again
         assert new - 2 * len(r) <= decoded <= new + int((r.parent != "").sum()) - inside
+        counted.append(spent(step, earlier))
         earlier |= dict(zip(r.id, r.length.tolist(), strict=True))
         tokens.append(new)
     assert acted > 3
@@ -124,7 +126,9 @@ def test_leaves_alone_and_the_engine_and_the_store_agree(task, tmp_path, slug):
         assert store.sql("SELECT bool_and(balanced) AS ok FROM ledger")["ok"].to_pylist() == [True]
         rows = store.ask("savings_by_step").to_pylist()
     assert [row["generated"] for row in rows] == tokens
-    for step, row in zip(made, rows, strict=True):
+    for step, row, count in zip(made, rows, counted, strict=True):
+        assert (row["kept"], row["pruned"] + row["discarded"]) == (count["kept"], count["pruned"])
+        assert (row["generated"], row["flat_equivalent"]) == (count["generated"], count["flat_equivalent"])
         assert row["generated"] == row["kept"] + row["pruned"] + row["discarded"] + row["probe"]
         assert (row["n_kept"], row["n_lost"]) == (
             int((~np.isin(step.fate, ("pruned", "discarded"))).sum()), int(np.isin(step.fate, ("pruned", "discarded")).sum())

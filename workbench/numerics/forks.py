@@ -19,12 +19,19 @@ Credit = Callable[[list[int | None], np.ndarray, np.ndarray], np.ndarray]
 """(parents, rewards (n,) of leaves and NaN elsewhere, log-probabilities (n,)) of a tree's nodes -> advantages (n,)."""
 
 
-def nodes_of(rollouts: Rollouts) -> dict[str, list[Any]] | None:
+LOST = ("pruned", "discarded")
+"""Fates of rollouts that were given up, and the status of their nodes."""
+
+
+def nodes_of(rollouts: Rollouts, fate: np.ndarray | None = None) -> dict[str, list[Any]] | None:
     """Columns of the table `nodes` for the prompts of a step whose rollouts forked; None where none did.
 
-    A rollout's parent stands before it. A branch that was cut where others go on gets an empty node of its own for
-    the end, so that its status is not theirs."""
+    A rollout's parent stands before it. A branch that ends where others go on gets an empty node of its own for the end,
+    so that its status is not theirs. Status is that of the fate (R,), None = what the finish says; tokens below which all was
+    given up were given up too: discarded where all of that was, else pruned."""
     rollouts = without_hints(rollouts)
+    if fate is None:
+        fate = np.select([rollouts.finish == "pruned", rollouts.finish == "aborted"], LOST, "")
     at = {id_: i for i, id_ in enumerate(rollouts.id)}
     parent = np.array([at.get(p, -1) for p in rollouts.parent], np.int64)
     if not (parent >= 0).any():
@@ -40,7 +47,7 @@ def nodes_of(rollouts: Rollouts) -> dict[str, list[Any]] | None:
     children: dict[int, list[int]] = {}
     for i in np.flatnonzero(parent >= 0):
         children.setdefault(int(parent[i]), []).append(int(i))
-    out = _Nodes(rollouts)
+    out = _Nodes(rollouts, fate)
     ends: dict[tuple[int, int], str] = {}  # (rollout, tokens) -> node that ends there
     trees: dict[str, str] = {}
     for i in range(len(rollouts)):
@@ -54,13 +61,13 @@ def nodes_of(rollouts: Rollouts) -> dict[str, list[Any]] | None:
         ends[i, first] = above
         mine = children.get(i, [])
         inside = {int(start[c]) for c in mine if first < start[c] < last}
-        cut_here = rollouts.finish[i] == "pruned" and any(start[c] == last for c in mine)
         edges = sorted({first, *inside, last})
         for low, high in pairwise(edges):
             ends[i, high] = out.add(f"{rollouts.id[i]}@{low}", tree, ends[i, low], "model", i, low, high)
-        if cut_here or first == last:
+        if first == last or any(start[c] == last for c in mine):
             out.add(f"{rollouts.id[i]}@{last}.end", tree, ends[i, last], "model", i, last, last)
         out.close(i)
+    out.settle()
     return out.columns
 
 
@@ -104,8 +111,8 @@ def credited(advantage: Advantage, rollouts: Rollouts, credit: Credit) -> Advant
 class _Nodes:
     """Rows of `nodes`, column by column."""
 
-    def __init__(self, rollouts: Rollouts) -> None:
-        self.rollouts = rollouts
+    def __init__(self, rollouts: Rollouts, fate: np.ndarray) -> None:
+        self.rollouts, self.fate = rollouts, fate
         self.forced = rollouts.extra.get("forced", np.zeros(len(rollouts), bool))
         names = (
             "node_id", "tree_id", "parent_id", "kind", "n_tokens", "row", "status", "reason", "choice", "policy_version",
@@ -136,7 +143,19 @@ class _Nodes:
     def close(self, i: int) -> None:
         """The node added last is where rollout i ends."""
         self.columns["row"][-1] = i
-        if self.rollouts.finish[i] == "pruned":
-            self.columns["status"][-1] = "pruned"
+        if self.fate[i] in LOST:
+            self.columns["status"][-1] = str(self.fate[i])
             reasons = self.rollouts.extra.get("cut_reason")
-            self.columns["reason"][-1] = "pruned" if reasons is None else str(reasons[i])
+            self.columns["reason"][-1] = str(self.fate[i]) if reasons is None else str(reasons[i])
+
+    def settle(self) -> None:
+        """Give up the nodes below which all was given up."""
+        c = self.columns
+        below: dict[str, list[int]] = {}
+        for i in reversed(range(len(c["node_id"]))):  # children stand behind their parents
+            children = below.get(c["node_id"][i], ())
+            status, reason = ({c[name][k] for k in children} for name in ("status", "reason"))
+            if c["kind"][i] == "model" and status and "live" not in status:
+                c["status"][i] = "discarded" if status == {"discarded"} else "pruned"
+                c["reason"][i] = reason.pop() if len(reason) == 1 else "all below"
+            below.setdefault(c["parent_id"][i], []).append(i)

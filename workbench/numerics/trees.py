@@ -14,8 +14,8 @@ from typing import NamedTuple, TypeAlias
 class Segment(NamedTuple):
     """One row of the node table, as far as counting needs it.
 
-    kind: prompt, model, tool, feedback, probe. status: live, pruned, discarded; any but live holds for the whole
-    subtree. reward: of a leaf, or a probe's verdict; None where the verifier failed. logprob: nats, summed over the
+    kind: prompt, model, tool, feedback, probe. status: live, pruned, discarded; any but live holds for what is
+    below, as far as that is live. reward: of a leaf, or a probe's verdict; None where the verifier failed. logprob: nats, summed over the
     segment. duplicate_of: a padding copy that was not generated."""
 
     id: str
@@ -115,7 +115,7 @@ class _Tree:
             self.by_id[s.id] = s
             self.children[s.id] = []
             above = self.status[s.parent] if s.parent is not None else "live"
-            self.status[s.id] = s.status if above == "live" else above
+            self.status[s.id] = above if s.status == "live" else s.status
             if s.parent is not None:
                 self.children[s.parent].append(s)
 

@@ -100,7 +100,7 @@ class Forest:
         return made
 
     def _derive(self) -> None:
-        """Fill or check what follows: places, depths, values; status is that of the deepest cut above."""
+        """Fill or check what follows: places, depths, values; status is that of the nearest cut, its own or above."""
         c, n = self.columns, len(self.columns["node_id"])
         filled = {k: [None] * n for k in ("segment_depth", "fork_depth", "token_start", "n_leaves", "value")}
         for tree, members in self.trees.items():
@@ -117,7 +117,7 @@ class Forest:
                     filled[k][i] = getattr(place, k)
                 filled["n_leaves"][i], filled["value"][i] = value.n_leaves, value.value
                 above = c["parent_id"][i]
-                if above is not None and c["status"][self.at[above]] != "live":
+                if above is not None and c["status"][i] == "live":
                     c["status"][i] = c["status"][self.at[above]]
         for i, (given, right) in enumerate(zip(c.get("token_start", ()), filled["token_start"], strict=False)):
             if given is not None and given != right:
