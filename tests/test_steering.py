@@ -468,6 +468,16 @@ def test_a_session_takes_the_same_words(tmp_path) -> None:
     ]  # fmt: skip
 
 
+def test_a_session_says_what_takes_long_while_it_is_done(tmp_path) -> None:
+    session = Session(SMALL.with_(store=str(tmp_path), steps=8)).step().wait(steps=1)
+    said = []
+    added = session.add("vade").asked
+    session.on_change(lambda s: said.append(s.told(added)))
+    session.resume().wait()
+    assert "reading 1 step for vade" in said
+    assert said[-1] == ""
+
+
 def test_one_asks_while_the_run_is_prepared(tmp_path) -> None:
     helm = Helm()
     helm.ask(Request.of("pause", {}))

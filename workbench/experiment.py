@@ -305,6 +305,7 @@ class Run:
                 retention=e.tokens,
                 needs=self.pipeline.needs,
                 pieces=getattr(self.world, "pieces", dict)() if e.tokens != "none" else None,
+                then="go on from the newest checkpoint: workbench run FILE --resume {run}, or Session(experiment, resume='{run}')",
             )
             opened.append(writer)
             return writer.run
@@ -457,9 +458,10 @@ class Run:
         states = new.init(self.world.pool) | kept
         fresh = [m for m in new.methods if m.name not in kept]
         if fresh and self.n_steps:
-            text = f"reading {self.n_steps:,} steps for {', '.join(m.name for m in fresh)}"
+            n = self.n_steps
+            text = f"reading {n:,} step{'s' * (n != 1)} for {', '.join(m.name for m in fresh)}"
+            self.helm.tell(text)  # first: who is told may ask the helm
             self._tell(text)
-            self.helm.tell(text)
             processes.by_first(self.writer.flush)
             with Store.open(self.experiment.store) as store:
                 for step in store.steps(self.run, self.world.pool, needs=new.needs):
@@ -525,12 +527,19 @@ class Run:
         finally:
             try:
                 if together:
-                    processes.by_first(lambda: self.writer.close(status, message))
+                    processes.by_first(lambda: self._end(status, message))
                 else:
-                    self.writer.close(status, message)
+                    self._end(status, message)
             finally:
                 if together:
                     self._let_go()
+
+    def _end(self, status: str, message: str) -> None:
+        """Say how the run ended. Where that cannot be written the run is let go all the same, to be resumed."""
+        try:
+            self.writer.close(status, message)
+        finally:
+            self.writer.give_up()
 
     def _broken_off(self, error: BaseException) -> None:
         """The end of a run whose thread waits in vain for another process; from another thread."""
@@ -560,4 +569,5 @@ class Run:
         # what the writer says on closing must not hide the error that brought us here
         with suppress(StoreError):
             self.writer.event(Event("failure", what, why), self.n_steps)
+        with suppress(StoreError):
             self.close("failed", f"{what}: {why}")
