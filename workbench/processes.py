@@ -19,7 +19,7 @@ from contextlib import contextmanager, suppress
 from datetime import timedelta
 from functools import cache
 from itertools import count
-from typing import Any, NoReturn, TypeVar
+from typing import Any, TypeVar
 
 T = TypeVar("T")
 
@@ -249,15 +249,13 @@ def last_words(say: Callable[[BaseException], object]) -> Iterator[None]:
             watch.words.remove(say)
 
 
-def _end() -> NoReturn:
-    os._exit(1)
-
-
 class _Watch:
     """Looks whether another process has failed; where this one has not ended `grace` seconds later, it waits in vain, and is
     ended after its last words. met: the store that all processes met in."""
 
-    def __init__(self, met: Any, mine: int, *, grace: float = GRACE, every: float = 0.5, end: Callable[[], Any] = _end):
+    def __init__(
+        self, met: Any, mine: int, *, grace: float = GRACE, every: float = 0.5, end: Callable[[int], Any] = os._exit
+    ) -> None:
         self._met, self._mine, self._grace, self._every, self._end = met, mine, grace, every, end
         self.words: list[Callable[[BaseException], object]] = []
         self._over = threading.Event()
@@ -296,7 +294,7 @@ class _Watch:
         for say in reversed(self.words):
             with suppress(Exception):
                 say(told)
-        self._end()
+        self._end(1)
 
     def end(self) -> None:
         """Look no more."""

@@ -52,7 +52,11 @@ def start(what: str, folder: Path, n: int = 2) -> list[subprocess.Popen]:
 
 def ended(running: list[subprocess.Popen], codes: tuple[int, ...] = (0, 0)) -> list:
     """What the processes found, once they have ended."""
-    said = [one.communicate(timeout=240) for one in running]
+    try:
+        said = [one.communicate(timeout=240) for one in running]
+    finally:
+        for one in running:
+            one.kill()
     assert tuple(one.returncode for one in running) == codes, said
     return [json.loads(out.splitlines()[-1]) if out.strip() else None for out, _ in said]
 
@@ -213,7 +217,9 @@ def test_a_process_that_is_killed_ends_the_run(tmp_path) -> None:
 
 def test_who_waits_in_vain_for_a_process_that_failed_is_ended_after_its_last_words() -> None:
     met, said, over = dist.HashStore(), [], threading.Event()
-    mine, other = (processes._Watch(met, rank, grace=0.05, every=0.02, end=over.set) for rank in (0, 1))
+    mine, other = (
+        processes._Watch(met, rank, grace=0.05, every=0.02, end=lambda status: over.set()) for rank in (0, 1)
+    )
     mine.words.append(said.append)
     other.say(ValueError("enough"))
     mine.say(RuntimeError("cut off"))  # who fails later does not take its place
@@ -226,7 +232,9 @@ def test_who_waits_in_vain_for_a_process_that_failed_is_ended_after_its_last_wor
 
 def test_a_process_that_ends_by_itself_is_left_alone() -> None:
     met, over = dist.HashStore(), threading.Event()
-    mine, other = (processes._Watch(met, rank, grace=30.0, every=0.02, end=over.set) for rank in (0, 1))
+    mine, other = (
+        processes._Watch(met, rank, grace=30.0, every=0.02, end=lambda status: over.set()) for rank in (0, 1)
+    )
     other.say(KeyboardInterrupt())
     assert isinstance(mine.told(), KeyboardInterrupt)
     for watch in (mine, other):

@@ -32,3 +32,6 @@ class Silent:
 
     def close(self, *args: object) -> None:
         """Nothing is open."""
+
+    def give_up(self) -> None:
+        """See `Writer.give_up`."""

@@ -166,10 +166,10 @@ class Ahead:
         plan = replace(done.plan, folded_through=self.folded_through)
         return replace(done, seconds=seconds, plan=plan)
 
-    def abandon(self) -> None:
-        """End the thread without training; what it resumed can be resumed again."""
+    def abandon(self, within: float | None = None) -> None:
+        """End the thread without training; what it resumed can be resumed again. within: seconds to wait for it at most."""
         self._abandoned = True
         self._turn.set()
-        self._thread.join()
+        self._thread.join(within)
         if self._done is None and hasattr(self._world, "give_up"):
             self._world.give_up(self.step)

@@ -22,6 +22,7 @@ goes through the first group are rows on the processor (gloo): no kernel of one 
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -209,12 +210,18 @@ class Overlap:
         planned = self._settings.mark(self.staleness)
         return [ahead.kept(planned) for ahead in self._waiting]
 
-    def _give_up(self) -> None:
+    def _give_up(self, within: float | None = None) -> None:
         """End what waits or trains: one that trains is finished, the others are not trained."""
+        last = None if within is None else time.monotonic() + within
         for ahead in (*filter(None, [self._training]), *self._waiting):
-            ahead.abandon()
+            ahead.abandon(None if last is None else max(last - time.monotonic(), 0.0))
         self._training = None
         self._waiting.clear()
+
+    def break_off(self, within: float) -> None:
+        """Give up all, where other processes may be anywhere in their work: a thread that they keep waiting is waited for at
+        most so many seconds, and the world keeps the sampler that it has, for others take part in giving it back."""
+        self._give_up(within)
 
     def close(self) -> None:
         """Give up what waits, but for `save`, and give the world its own sampler back."""
