@@ -204,6 +204,14 @@ class SimpleLocation(param.Parameterized):
         ("?page=tree&prompt=nobody", "the run has no prompt &#x27;nobody&#x27;; none is chosen", "?page=tree"),
         ("?belief=zzz", "no beliefs of &#x27;zzz&#x27; are recorded; those of &#x27;mopps&#x27; are shown", ""),
         ("?page=budget&steps=70-90", "of steps 70 to 90 none is recorded; all steps are shown", "?page=budget"),
+        (
+            "?page=tree&step=1e9&order=zzz",
+            "&#x27;step=1e9&#x27; cannot be read; &#x27;order=zzz&#x27; cannot",
+            "?page=tree",
+        ),
+        (f"?page=tree&step={10**30}", "000 is not recorded; step 2 is shown", "?page=tree&run=RUN&step=2"),
+        (f"?page=tokens&rollout=x&step={10**30}", "there is no rollout &#x27;x&#x27;", "?page=tokens&run=RUN&step=2"),
+        ("?page=compare&metric=zzz", "runs are not compared by &#x27;zzz&#x27;; evaluation pass rate", "?page=compare"),
         ("?page=compare&runs=gone", "there is no run &#x27;gone&#x27; to compare", "?page=compare"),
     ],
 )

@@ -25,7 +25,8 @@ from workbench.views.keys import Keys
 from workbench.views.pages import PAGES, TITLES
 from workbench.views.pages.base import Page, card, pane, plot, put, switch
 from workbench.views.stale import mended
-from workbench.views.state import Selection, address, chosen_by
+from workbench.views.state import Selection, address, chosen_by, unread
+from workbench.views.text import one_line
 from workbench.views.wheel import Wheel
 
 __all__ = ["PERIOD", "Dashboard", "LivePage", "app", "card", "pane", "plot", "shell"]
@@ -68,7 +69,8 @@ class Dashboard:
         self._pages: dict[str, Page | str] = {}
         self._seen: tuple = ()
         self._drawing = self._again = False
-        self._unchecked = False
+        self._unchecked, self._unread = False, []
+        self._write: Callable[[], None] = lambda: None
         self.open = True
         self.when_open: Callable[[], None] = lambda: None
         self.browser = Browser()
@@ -173,10 +175,13 @@ class Dashboard:
             if wanted.get("page") not in self.names:
                 wanted.pop("page", None)
             self.pinned = self.pinned or "run" in wanted
+            self._unread = unread(location.search or "")
+            self._unchecked |= bool(self._unread)
             if any(getattr(self.chosen, name) != value for name, value in wanted.items()):
                 self._unchecked = True
                 self.chosen.param.update(**wanted)
 
+        self._write = write
         read()
         self.chosen.param.watch(write, [n for n in self.chosen.param if n != "name"])
         location.param.watch(read, "search")
@@ -229,11 +234,13 @@ class Dashboard:
 
     def _check(self, data: RunData) -> None:
         """Once after an address was read: mend what of it is not recorded, and say so until something else is chosen."""
-        self._unchecked = False
+        self._unchecked = False  # first: the mended selection is drawn at once
         change, told = mended(self.chosen, data)
+        told += [f"{one_line(word, 60)!r} cannot be read" for word in self._unread]
         if told:
             self.chosen.param.update(**change)
-            put(self.notice, cards.error("Not all that the address names is recorded", "; ".join(told)))
+            self._write()
+            put(self.notice, cards.error("Not all of the address could be followed", "; ".join(told)))
             self.notice.visible = True
 
     @property

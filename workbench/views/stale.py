@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from bisect import bisect
 from typing import TYPE_CHECKING
 
-import numpy as np
-
+from workbench.views.data_compare import METRICS
 from workbench.views.data_groups import place_of
 from workbench.views.state import Selection
 from workbench.views.text import one_line
@@ -19,10 +19,11 @@ def mended(chosen: Selection, data: RunData) -> tuple[dict[str, object], list[st
     for each. data: a run with a step or more."""
     change: dict[str, object] = {}
     told = []
-    steps = data.curves.step.astype(np.int64)
-    if chosen.step and chosen.step not in steps:
-        change["step"] = shown = int(steps[max(np.searchsorted(steps, chosen.step) - 1, 0)])
-        told.append(f"step {chosen.step:,} is not recorded; step {shown:,} is shown")
+    steps = [int(s) for s in data.curves.step]
+    at = chosen.step
+    if at and at not in steps:
+        change["step"] = at = steps[max(bisect(steps, at) - 1, 0)]
+        told.append(f"step {chosen.step:,} is not recorded; step {at:,} is shown")
     first, last = chosen.steps
     if last and (last < steps[0] or first > steps[-1]):
         change["steps"] = chosen.param["steps"].default
@@ -30,7 +31,7 @@ def mended(chosen: Selection, data: RunData) -> tuple[dict[str, object], list[st
     if chosen.prompt and data.prompts.row(chosen.prompt) is None:
         change["prompt"] = ""
         told.append(f"the run has no prompt {one_line(chosen.prompt, 40)!r}; none is chosen")
-    if chosen.rollout and ((place := place_of(data, chosen)) is None or place.rollout != chosen.rollout):
+    if chosen.rollout and not _has(data, Selection(step=at, rollout=chosen.rollout)):
         change["rollout"] = ""
         told.append(f"there is no rollout {one_line(chosen.rollout, 40)!r}; another one is shown")
     if chosen.belief and chosen.belief not in data.beliefs:
@@ -39,4 +40,13 @@ def mended(chosen: Selection, data: RunData) -> tuple[dict[str, object], list[st
     if gone := [r for r in chosen.runs if r not in [row["run"] for row in data.source.runs]]:
         change["runs"] = [r for r in chosen.runs if r not in gone]
         told.append(f"there is no run {', '.join(repr(one_line(r, 40)) for r in gone)} to compare")
+    if chosen.metric and chosen.metric not in METRICS:
+        change["metric"] = ""
+        told.append(f"runs are not compared by {one_line(chosen.metric, 40)!r}; {next(iter(METRICS))} is shown")
     return change, told
+
+
+def _has(data: RunData, chosen: Selection) -> bool:
+    """Whether the rollout of a selection is one of its step, or of any where it names none."""
+    place = place_of(data, chosen)
+    return place is not None and place.rollout == chosen.rollout

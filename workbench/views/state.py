@@ -80,6 +80,15 @@ def chosen_by(query: str) -> dict[str, object]:
     return found
 
 
+def unread(query: str) -> list[str]:
+    """What a query says of a selection and nobody can read, as it stands there: ["step=1e9"]."""
+    known = chosen_by(query)
+    words = parse_qs(query.removeprefix("?"), keep_blank_values=True)
+    return [
+        f"{n}={v[-1]}" for n, v in words.items() if n != "name" and n in Selection.param and n not in known and v[-1]
+    ]
+
+
 def _written(value: object) -> str:
     if isinstance(value, tuple):
         return "-".join(map(str, value))
