@@ -8,6 +8,7 @@ import pytest
 from workbench import Budget, Experiment, Store
 from workbench.experiment import Run
 from workbench.steering import Remote
+from workbench.store import StoreError
 
 SMALL = Experiment(
     model="sim",
@@ -159,6 +160,25 @@ def test_a_world_that_breaks_ends_the_run_as_failed_and_loses_no_step(tmp_path) 
         assert store.runs().to_pylist()[0]["status"] == "failed"
         assert store.sql("select max(step) as s from steps").to_pylist() == [{"s": 2}]
         assert "boom" in str(store.ask("events", run=run.run).to_pylist())
+
+
+def test_a_run_whose_store_went_away_says_how_to_go_on_and_can(tmp_path) -> None:
+    store, away = tmp_path / "store", tmp_path / "away"
+    experiment = SMALL.with_(store=str(store))
+    run = Run(experiment)
+    with pytest.raises(StoreError, match=f"bring the folder back.* go on from .*run FILE --resume {run.run}"), run:
+        for _ in range(3):
+            run.step()
+        run.checkpoint()
+        store.rename(away)
+        run.step()
+        run.writer.flush()
+    away.rename(store)
+    with Run(experiment, resume=run.run) as again:
+        assert again.n_steps == 3
+        again.step()
+    with Store.open(store) as recorded:
+        assert recorded.sql("select step from steps order by step")["step"].to_pylist() == [1, 2, 3, 4]
 
 
 def test_a_recorded_experiment_is_the_one_that_was_started_with_its_last_pipeline(tmp_path) -> None:

@@ -67,10 +67,11 @@ class Writer:
     retention: token-level columns (ids, log-probabilities, entropies, ...) are kept for "all" groups, a "sample" of them
     (a share of the groups, by hash) or "none"; those named in needs, which the running pipeline reads, for all.
     target: the step after which the run is finished, where that is known.
+    then: what an error says to do once there is room; {run} in it is the run's id.
     pieces: what the token ids stand for, as `numerics.pieces.pieces_of` makes it; kept once, for pages that show tokens.
     """
 
-    REMEDY = "make room (or give write permission)"
+    REMEDY = "make room (or give write permission, or bring the folder back)"
 
     def __new__(cls, folder: str | Path, *args, **options) -> Writer:
         """A writer of the kind the store's URL asks for: a folder, or a shared catalog ("ducklake:postgres:...")."""
@@ -103,9 +104,11 @@ class Writer:
         tolerance: float = 0.01,
         queue: int = 8,
         compacting: bool = True,
+        then: str = "call writer.retry()",
     ) -> None:
         self.pool, self.evaluation_pool = pool, evaluation
         self._retention = Retention(retention, share, frozenset(needs))
+        self._then = then
         if not 0 <= rank < ranks:
             raise StoreError(f"rank {rank} is not one of {ranks} ranks, which count from 0")
         self.rank = rank
@@ -269,6 +272,11 @@ class Writer:
             self.retry()
         self._release()
 
+    def give_up(self) -> None:
+        """After a write error: let the run go without what could not be written, so that it can be resumed."""
+        if not self._closed:
+            self._release()
+
     def __enter__(self) -> Writer:
         return self
 
@@ -343,8 +351,8 @@ class Writer:
         if error is not None:
             raise StoreError(
                 f"step {waiting[0].step} of {self.run} could not be written to {self.folder}: {error}. All steps up to "
-                f"{self.committed} are safe on disk and {len(waiting)} records wait in memory; {self.REMEDY} and call "
-                "writer.retry()"
+                f"{self.committed} are safe on disk and {len(waiting)} records wait in memory; {self.REMEDY} and "
+                + self._then.format(run=self.run)
             ) from error
 
     def _write(self, commit: _Commit) -> None:
