@@ -6,6 +6,7 @@ import numpy as np
 
 from workbench import Budget, Experiment, Session, catalog
 from workbench.pipeline import Pipeline, advance
+from workbench.steering import Remote
 from workbench.worlds import SimWorld
 
 
@@ -45,3 +46,25 @@ def test_cards_pipelines_and_sessions(tmp_path) -> None:
     assert "allocate" in Pipeline.parse("grpo + mopps")._repr_html_()
     session = Session(Experiment(model="sim", store=str(tmp_path), name="<i>"))
     assert '<progress value="0" max="60">' in session._repr_html_()
+
+
+def test_plans_pools_and_runs_of_other_processes(tmp_path) -> None:
+    plan = dataclasses.replace(step().plan, context=np.array(["<b>", "", ""], dtype=object))
+    shown = plan._repr_html_(shown=2)
+    assert "Plan(step 1: 12 rollouts of 3 prompts)" in shown
+    assert "<td>4</td><td>train</td><td>&lt;b&gt;</td><td>draw 0." in shown
+    assert "distance 0." in shown
+    assert shown.count("<tr>") == 3
+    assert "and 1 more" in shown
+    pool = SimWorld(n_prompts=20, seed=0).pool
+    pool = dataclasses.replace(pool, text=np.array(["<script>1</script>"] * 20, dtype=object))
+    shown = pool._repr_html_()
+    assert "sim-pool-0-0" in shown
+    assert "&lt;script&gt;" in shown
+    assert "<script" not in shown
+    assert "and 12 more" in shown
+    list(Experiment(model="sim", steps=2, eval_every=0, store=str(tmp_path), name="<i>").run())
+    shown = Remote(str(tmp_path))._repr_html_()
+    assert '<progress value="2" max="2">' in shown
+    assert "finished, step 2 of 2" in shown
+    assert "<i>" not in shown

@@ -17,7 +17,7 @@ from workbench.experiment import Experiment, Run
 from workbench.inbox import Request
 from workbench.obeying import Helm
 from workbench.pipeline import Pipeline
-from workbench.steering import Commands, plain
+from workbench.steering import Commands, plain, progress_html
 from workbench.types import Step
 
 ENDED = ("finished", "stopped", "failed")
@@ -191,11 +191,7 @@ class Session(Commands):
         self._say(self.status)
 
     def _repr_html_(self) -> str:
-        from html import escape
-
-        bar = f'<progress value="{self.n_steps}" max="{max(self.target_steps, 1)}"></progress>'
-        hint = "<code>workbench.views.notebook.controls(session)</code> steers it"
-        return f"{bar} <code>{escape(repr(self))}</code><br>{escape(self.pipeline.text)}; {hint}"
+        return progress_html(self, self.pipeline.text)
 
     def __repr__(self) -> str:
         reward = "" if self.last is None else f", {self.last.rollouts!r}"

@@ -10,6 +10,7 @@ import json
 import threading
 import time
 from collections.abc import Callable
+from html import escape
 from typing import Any
 
 from workbench.inbox import Inbox, Request
@@ -85,6 +86,13 @@ class Commands:
     def undo(self, id: str = "") -> Any:
         """Back to what was before a command, by the id under which it was recorded; "" = the last one that can be."""
         return self.ask("undo", id=id)
+
+
+def progress_html(run: Any, *more: str) -> str:
+    """A run for a notebook's cell: how far it is, itself in words, and more of it, text that is escaped."""
+    bar = f'<progress value="{run.n_steps}" max="{max(run.target_steps, 1)}"></progress>'
+    hint = "<code>workbench.views.notebook.controls(...)</code> steers it"
+    return f"{bar} <code>{escape(repr(run))}</code><br>{'; '.join([*map(escape, more), hint])}"
 
 
 class Remote(Commands):
@@ -180,6 +188,9 @@ class Remote(Commands):
                 time.sleep(period)
 
         threading.Thread(target=watch, name=f"watch {self.run}", daemon=True).start()
+
+    def _repr_html_(self) -> str:
+        return progress_html(self)
 
     def __repr__(self) -> str:
         return f"Remote({self.run}: {self.status}, step {self.n_steps} of {self.target_steps})"

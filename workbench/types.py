@@ -156,6 +156,13 @@ class Pool:
         strata = ", ".join(f"{n} {c}" for n, c in list(zip(names, counts, strict=True))[:6])
         return f"Pool({len(self)} prompts: {strata}{', ...' if len(names) > 6 else ''})"
 
+    def _repr_html_(self, shown: int = 8) -> str:
+        columns = (self.ids, self.stratum, self.text, self.answer)
+        rows = [
+            (_cut(i, 40), s, _cut(t), _cut(a, 40)) for i, s, t, a in zip(*(c[:shown] for c in columns), strict=True)
+        ]
+        return _html_table(repr(self), ("id", "family", "prompt", "answer"), rows) + _rest(len(self) - shown)
+
 
 @dataclass(frozen=True)
 class Budget:
@@ -322,6 +329,17 @@ class Plan:
     def __repr__(self) -> str:
         return f"Plan(step {self.step}: {self.n_rollouts} rollouts of {len(np.unique(self.prompt))} prompts)"
 
+    def _repr_html_(self, shown: int = 8) -> str:
+        rows = [
+            (
+                self.prompt[i], self.n[i], self.purpose[i], _cut(self.context[i], 40),
+                ", ".join(f"{name} {c[i]:.3g}" for name, c in self.why.items() if np.isfinite(c[i])),
+            )
+            for i in range(min(len(self), shown))
+        ]  # fmt: skip
+        head = ("prompt", "asked", "purpose", "context", "because")
+        return _html_table(repr(self), head, rows) + _rest(len(self) - shown)
+
 
 @dataclass(frozen=True, eq=False)
 class Rollouts:
@@ -458,8 +476,7 @@ class Rollouts:
             )
         ]
         head = ("group", "correct", "reward", "tokens", "finish", "completion")
-        rest = f"<p>and {len(self) - shown:,} more</p>" if len(self) > shown else ""
-        return _html_table(repr(self), head, rows) + rest
+        return _html_table(repr(self), head, rows) + _rest(len(self) - shown)
 
 
 def _cut(text: object, limit: int = 120) -> str:
@@ -475,6 +492,11 @@ def _html_table(caption: str, head: Sequence[str], rows: Iterable[Sequence[objec
     top = "".join(f"<th>{escape(h)}</th>" for h in head)
     body = "".join("<tr>" + "".join(f"<td>{escape(str(v))}</td>" for v in row) + "</tr>" for row in rows)
     return f"<table><caption>{escape(caption)}</caption><tr>{top}</tr>{body}</table>"
+
+
+def _rest(n: int) -> str:
+    """How many rows a table leaves out."""
+    return f"<p>and {n:,} more</p>" if n > 0 else ""
 
 
 def _rebuilt(columns: dict) -> Rollouts:
