@@ -9,6 +9,7 @@ import pyarrow.compute as pc
 import pytest
 from made_steps import made_evaluation, made_pool, made_step
 
+from workbench.numerics.roles import hint_lengths, with_hints, without_hints
 from workbench.store import Store, StoreError, Writer, compact
 from workbench.store.retention import TOKEN_COLUMNS, Retention
 from workbench.types import Ragged
@@ -73,7 +74,7 @@ def test_what_the_pipeline_needs_is_kept_for_all_and_changes_with_a_swap(tmp_pat
             "SELECT step, count(tokens) AS t, count(logp) AS l FROM completions GROUP BY ALL ORDER BY ALL"
         )
         assert counts.to_pylist() == [{"step": 1, "t": 0, "l": 16}, {"step": 2, "t": 16, "l": 0}]
-        assert store.sql("SELECT kept FROM attempts")["kept"].to_pylist() == [["logp"]]
+        assert store.sql("SELECT kept FROM attempts")["kept"].to_pylist() == [["logp", "role"]]
 
 
 def test_steps_whose_columns_were_not_kept_say_so_to_methods_that_need_them(tmp_path):
@@ -126,9 +127,26 @@ def test_columns_are_kept_under_the_names_by_which_methods_ask_for_them(tmp_path
     record(tmp_path / "some", "none", steps=2, needs=needs)
     with Store.open(tmp_path / "some") as store:
         wide = store.sql("SELECT * FROM completions WHERE row >= 0")
-        assert {c for c in TOKEN_COLUMNS if not wide[c].null_count} == {"logp", "entropy"}
-        assert store.sql("SELECT kept FROM attempts")["kept"].to_pylist() == [["logp", "entropy"]]
+        assert {c for c in TOKEN_COLUMNS if not wide[c].null_count} == {"logp", "entropy", "role"}
+        assert store.sql("SELECT kept FROM attempts")["kept"].to_pylist() == [["logp", "entropy", "role"]]
         assert len(list(store.steps("a", needs=needs))) == 2
     record(tmp_path / "none", "none", steps=2)
     with Store.open(tmp_path / "none") as store, pytest.raises(StoreError, match="has the column logp for 0 of"):
         list(store.steps("a", needs=needs))
+
+
+def test_whose_a_token_is_is_kept_with_the_columns_that_are_needed(tmp_path):
+    """Tokens of a hint may stand in front: without the roles, what was needed would be read one by one too far."""
+    pool = made_pool(20)
+    r = made_step(1, pool, np.random.default_rng(0)).rollouts
+    one = Ragged.of([[7]] * len(r), np.int32)
+    shown = with_hints(r, {"tokens": one, "logp": one, "entropy": one}, version=0)
+    step = replace(made_step(1, pool, np.random.default_rng(0)), rollouts=shown)
+    with Writer(tmp_path, {}, pool, run="a", retention="none", needs=frozenset({"token_entropy"})) as writer:
+        writer.append(step)
+    with Store.open(tmp_path) as store:
+        [back] = store.steps("a", pool, needs={"token_entropy"})
+        assert store.sql("SELECT kept FROM attempts")["kept"].to_pylist() == [["entropy", "role"]]
+    assert back.rollouts.tokens is None
+    assert hint_lengths(back.rollouts).tolist() == [1] * len(r)
+    assert without_hints(back.rollouts).entropy.values.tolist() == r.entropy.values.tolist()

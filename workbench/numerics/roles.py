@@ -62,9 +62,9 @@ def in_front(first: Ragged, second: Ragged) -> Ragged:
 
 
 def _changed(rollouts: Rollouts, change: Change) -> Rollouts:
-    """Every column that has a value per token, changed."""
-    assert rollouts.tokens is not None
-    offsets = rollouts.tokens.offsets
+    """Every column that has a value per token, changed; the roles say which, for not all of the others may be kept."""
+    assert rollouts.role is not None
+    offsets = rollouts.role.offsets
 
     def of(name: str, column: object) -> object:
         per_token = isinstance(column, Ragged) and np.array_equal(column.offsets, offsets)

@@ -25,7 +25,8 @@ TOKEN_COLUMNS = ("tokens", "logp", "entropy", "role", "proximal", "current")
 @dataclass(frozen=True)
 class Retention:
     """kind: all, sample or none; share: of the groups in a sample; needs: columns kept for all in any case, under their
-    own names or those by which methods ask for them."""
+    own names or those by which methods ask for them, and with any of them the role: without it tokens of a hint in front
+    would be taken for the rollout's own."""
 
     kind: str = "all"
     share: float = 0.125
@@ -36,6 +37,12 @@ class Retention:
             raise StoreError(f"retention is one of {', '.join(KINDS)}, not {self.kind!r}")
         if not 0 < self.share <= 1:
             raise StoreError(f"retention keeps a share of the groups above 0 and up to 1, not {self.share}")
+
+    @property
+    def always(self) -> tuple[str, ...]:
+        """Token-level columns kept for all."""
+        needed = columns_of(self.needs)
+        return tuple(c for c in TOKEN_COLUMNS if c in needed or (c == "role" and needed.intersection(TOKEN_COLUMNS)))
 
     def kept(self, step: int, prompt_ids: np.ndarray) -> np.ndarray:
         """(R,) bool: rollouts whose token columns stay."""
@@ -50,7 +57,7 @@ class Retention:
         kept = self.kept(step, prompt_ids)
         if kept.all():
             return made
-        drop = [c for c in TOKEN_COLUMNS if c not in columns_of(self.needs)]
+        drop = [c for c in TOKEN_COLUMNS if c not in self.always]
         made["completions"] = made["completions"] | {c: _only(getattr(rollouts, c), kept) for c in drop}
         if "advantages" in made:
             made["advantages"] = made["advantages"] | {"tokens": _only(made["advantages"]["tokens"], kept)}
@@ -59,7 +66,7 @@ class Retention:
     def describe(self) -> Mapping[str, object]:
         """As the attempts table has it."""
         return {"retention": self.kind, "share": self.share if self.kind == "sample" else float(self.kind == "all"),
-                "kept": [[c for c in TOKEN_COLUMNS if c in columns_of(self.needs)]]}  # fmt: skip
+                "kept": [list(self.always)]}  # fmt: skip
 
 
 def missing(columns: Mapping[str, pa.ChunkedArray], needs: Collection[str]) -> tuple[str, int] | None:
