@@ -68,12 +68,21 @@ def test_rows_come_back_as_they_were(tmp_path):
         assert set(mine.extra) == set(theirs.extra)
 
 
-def test_what_is_neither_text_nor_number_is_told_and_left_out(tmp_path):
-    odd = rows().with_(extra={"judge": np.array([object()] * 5)})
+@pytest.mark.parametrize("judge", [[object()] * 5, [(1, 2), (), None, "", 3], [{1: 2}] * 5])
+def test_what_is_neither_text_nor_number_is_told_and_left_out(tmp_path, judge):
+    column = np.empty(5, object)
+    column[:] = judge
+    odd = rows().with_(extra={"judge": column})
     steps = [KEPT._replace(rounds=[("a", rows())]), KEPT._replace(step=8, rounds=[("a", odd)]), KEPT._replace(step=9)]
     told = waiting.save(steps, tmp_path)
     assert told.startswith("step 8, which waits, is generated again after a resume: column extra.judge holds more")
     assert [k.step for k in waiting.load(tmp_path)] == [7]
+
+
+def test_a_table_of_texts_is_told_and_left_out(tmp_path):
+    step = KEPT._replace(rounds=[("a", rows().with_(extra={"parts": np.array([["a", "b"]] * 5)}))])
+    assert "column extra.parts holds more than texts and numbers" in waiting.save([step], tmp_path)
+    assert waiting.load(tmp_path) == []
 
 
 def test_marks_tell_plans_apart():

@@ -20,6 +20,9 @@ from workbench.types import Plan, Ragged, Rollouts
 
 FILE = "waiting-{:06d}.npz"
 
+PLAIN = (str, int, float, np.bool_, np.integer, np.floating)
+"""Values that come back from JSON as they were; a tuple would be a list, and a table's rows too."""
+
 
 class Kept(NamedTuple):
     """A step that was generated and not trained. planned: the mark of what it was planned by beside the states, which had
@@ -90,10 +93,10 @@ def _taken_apart(rows: Rollouts, arrays: list[np.ndarray]) -> list[tuple[list[st
         if isinstance(column, Ragged):
             kind, values = "ragged", [column.values, column.offsets]
         elif column.dtype.kind in "OU":
-            try:
-                text = json.dumps(column.tolist(), default=_plain)
-            except TypeError as error:
-                raise TypeError(f"column {'.'.join(path)} holds more than texts and numbers ({error})") from error
+            odd = {type(v).__name__ for v in column.tolist() if not (v is None or isinstance(v, PLAIN))}
+            if odd:
+                raise TypeError(f"column {'.'.join(path)} holds more than texts and numbers: {', '.join(sorted(odd))}")
+            text = json.dumps(column.tolist(), default=_plain)
             kind, values = column.dtype.str, [np.frombuffer(text.encode("ascii"), np.uint8)]
         else:
             kind, values = "array", [column]
