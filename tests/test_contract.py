@@ -8,6 +8,7 @@ import pickle
 import types
 from contextlib import suppress
 from dataclasses import FrozenInstanceError, fields, replace
+from functools import partial
 from typing import Literal, get_args, get_origin, get_type_hints
 
 import numpy as np
@@ -15,6 +16,8 @@ import pytest
 from contract.scripted import ScriptedWorld, Uneven, barren, equal, pool_of
 
 from workbench import catalog
+from workbench.branching import Asked, branch_of, prune_of
+from workbench.pauses import Checkpoint
 from workbench.pipeline import Pipeline, advance, generator, join, run
 from workbench.stages import VERBS, Card, Method
 from workbench.types import (
@@ -25,6 +28,7 @@ from workbench.types import (
     Draft,
     Fork,
     Frontier,
+    Look,
     Loss,
     Picked,
     Plan,
@@ -493,6 +497,9 @@ def test_every_round_stays_within_the_pool(slug: str) -> None:
 # growing rollouts
 
 
+ELSEWHERE = Checkpoint(every=7)
+
+
 def frontier(b: int) -> Frontier:
     lengths = 1 + np.arange(b) % 5
     offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
@@ -513,6 +520,26 @@ def frontier(b: int) -> Frontier:
         extra={"top_tokens": top.argsort(1)[:, ::-1].astype(np.int32), "top_logp": -np.sort(-top, axis=1)},
         n_prompts=(b + 3) // 4,
     )
+
+
+@pytest.mark.parametrize(
+    ("slug", "verb"), [(s, v) for s, cls in METHODS.items() for v in ("branch", "prune") if v in cls().verbs]
+)
+def test_a_method_is_heard_where_rollouts_paused_for_it(slug: str, verb: str) -> None:
+    method = METHODS[slug]()
+    b, act = 40, partial(getattr(method, verb), method.init(pool_of(24)))
+    shown, due = frontier(b), np.arange(b) % 3 == 0
+    looks = {method.checkpoint: Look(due, np.where(due, "x", "").astype(object)), ELSEWHERE: Look(~due, shown.tail)}
+    hook = {"branch": branch_of, "prune": prune_of}[verb]([Asked(method.checkpoint, lambda f: act(f, rng()))])
+    answer = hook(replace(shown, looks=looks))
+    assert (answer.width[~due] == 1).all()
+    for column in answer.memory.values():
+        assert [value is None for value in column] == (~due).tolist()
+    for column in answer.why.values():
+        assert np.isnan(column[~due]).all()
+    silent = hook(replace(shown, looks={**looks, method.checkpoint: Look(due & False, shown.tail)}))
+    assert (silent.width == 1).all()
+    assert not silent.memory
 
 
 @acting("branch")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 
 import numpy as np
@@ -12,8 +12,8 @@ from workbench import catalog
 from workbench.methods.grpo import Grpo
 from workbench.pauses import Checkpoint
 from workbench.pipeline import Pipeline, run
-from workbench.stages import Card, Method
-from workbench.types import Budget, Cut
+from workbench.stages import Card, Method, Prune
+from workbench.types import Budget, Cut, Node, Plan
 from workbench.worlds.engines.scripted import ScriptedEngine
 from workbench.worlds.live import LiveWorld
 
@@ -120,3 +120,76 @@ def test_two_methods_do_the_same_beside_one_that_looks_elsewhere(pair):
     alone = made_by(*parse(*pair))
     for looker in LOOKERS.values():
         assert made_by(*parse(*pair), looker) == alone
+
+
+@dataclass(frozen=True)
+class Reader(Looker):
+    """Writes down at how many tokens it saw whom, and the text that it was shown."""
+
+    notes: tuple[list, ...] = ()
+    card = replace(Looker.card, slug="reader")
+
+    def prune(self, state, frontier, rng) -> Cut:
+        for k, path in enumerate(frontier.tokens.rows()):
+            self.notes[0].append((int(frontier.branch[k]), bool(frontier.due[k]), len(path), str(frontier.tail[k])))
+        return Cut(np.ones(len(frontier), np.int64), np.full(len(frontier), "", dtype=object), np.ones(len(frontier)))
+
+
+@pytest.mark.parametrize("beside", [(), (LOOKERS["every token"], *parse("branchgrpo"))], ids=["alone", "beside"])
+def test_a_method_is_shown_the_text_since_it_looked_last_and_all_of_it(beside):
+    reader = Reader(Checkpoint(every=5), notes=([],))
+    _, step = next(run(Pipeline(Grpo(), reader, *beside), world(), BUDGET, steps=1, seed=5))
+    texts: dict[int, str] = {}
+    for branch, due, n, tail in reader.notes[0]:
+        assert due and n % 5 == 0
+        texts[branch] = texts.get(branch, "") + tail
+    roots = step.rollouts.take(step.rollouts.parent == "")  # the branches that were born first
+    read = [(texts[i], roots.text[i], int(roots.length[i])) for i in range(len(roots)) if i in texts]
+    assert len(read) > 1
+    for text, whole, n in read:
+        assert whole.startswith(text)
+        assert (
+            len(text) == (n - 1) // 5 * 5
+        )  # one character a token; with its last one it is no longer there to be seen
+
+
+def looks(here: LiveWorld, plan: Plan, checkpoint: Checkpoint) -> list[list[tuple[int, bool]]]:
+    """At each look (tokens of the path, due) of all that is alive."""
+    seen = []
+
+    def prune(frontier):
+        seen.append(list(zip(frontier.n_tokens.tolist(), frontier.due.tolist(), strict=True)))
+        return Cut(np.ones(len(frontier), np.int64), np.full(len(frontier), "", dtype=object), np.ones(len(frontier)))
+
+    here.sample(plan, None, Prune(prune, checkpoint))
+    return seen
+
+
+def inside(*places: int) -> tuple[LiveWorld, Plan]:
+    """A world, and a plan that goes on from places inside one long rollout."""
+    here = world()
+    first = here.sample(Plan([0], [12], step=1))
+    k = int(first.length.argmax())
+    start = np.empty(len(places), dtype=object)
+    for i, at in enumerate(places):
+        start[i] = Node(f"{first.id[k]}@{at}")
+    n = np.ones(len(places), np.int64)
+    return here, Plan(np.zeros(len(places), np.int64), n, start=start, ordinal=12 + np.arange(len(places)), step=1)
+
+
+def test_what_goes_on_from_inside_pauses_where_its_whole_path_is_due():
+    first, second, *_ = looks(*inside(1, 3), Checkpoint(every=4))
+    assert first == [(2, False), (4, True)]  # they keep their distance
+    assert second == [(4, True), (6, False)]
+    assert looks(*inside(1, 3), Checkpoint(every=0, at=(3,)))[0] == [(3, True), (5, False)]  # the other one is past it
+
+
+def test_who_pauses_early_is_looked_at_while_the_others_wait():
+    here, (zero, b, two) = world(), (ALPHABET.index(c) for c in "0b2")
+    here.max_tokens = 8  # question and start are nine tokens; prompt 0 says "b" after one more
+    here.engine = ScriptedEngine(lambda path: {b if (path[0], len(path)) == (two, 10) else zero: 1.0})
+    plan = Plan([0, 1], [1, 1], step=1)
+    assert looks(here, plan, Checkpoint(every=4, markers=("b",))) == [[(2, True), (4, False)], [(4, True), (4, True)]]
+    assert looks(here, replace(plan, step=2), Checkpoint(every=0, markers=("b",))) == [
+        [(2, True)]
+    ]  # nobody else pauses
