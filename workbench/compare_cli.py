@@ -32,14 +32,14 @@ def _compare(args: argparse.Namespace) -> int:
     from rich.console import Console
     from rich.table import Table
 
-    from workbench.analysis.compare import compare
+    from workbench.analysis.compare import amount, compare
     from workbench.store import Store
 
     with Store.open(args.store) as store:
         made = compare(
             store, args.runs or None, axis=args.axis, baseline=args.baseline, measure=args.measure, set=args.set
         )
-    table = Table(title=f"{made.what} after {made.x[-1]:,.0f} {args.axis.replace('_', ' ')}")
+    table = Table(title=f"{made.what} after {amount(made.x[-1], args.axis)}")
     for name in ("pipeline", "seeds", "final", f"to {made.baseline} (95 %)", "on the way", "to the baseline (95 %)"):
         table.add_column(name)
     for r in made.rows():
@@ -57,7 +57,7 @@ def _compare(args: argparse.Namespace) -> int:
         for r in made.to_target(args.target):
             console.print(
                 f"{r['pipeline']}: {r['reached']} of {r['seeds']} seeds reached {args.target:g}"
-                + (f", after {r[args.axis]:,.0f} {args.axis} on average" if r["reached"] else ""),
+                + (f", after {amount(r[args.axis], args.axis)} on average" if r["reached"] else ""),
                 markup=False,
             )
     for warning in made.warnings:

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from workbench.analysis.compare import Comparison, Curve, compare, unfair
+from workbench.analysis.compare import Comparison, Curve, amount, compare, unfair
 from workbench.cli import main
 from workbench.experiment import Experiment
 from workbench.store import Store
@@ -124,8 +124,12 @@ def test_a_run_of_an_older_workbench_is_known_again() -> None:
 
 def test_everything_unfair_is_named() -> None:
     same = [curve("grpo", 0, [0, 10], [0, 1], model="tiny"), curve("vade", 0, [0, 100], [0, 1], model="smollm2")]
-    said = " | ".join(unfair(same, 10))
-    for text in ('model differs: "smollm2", "tiny"', "vade-0 went on to 100", "fewer than three seeds for grpo, vade"):
+    said = " | ".join(unfair(same, 10, "rollouts"))
+    for text in (
+        'model differs: "smollm2", "tiny"',
+        "vade-0 went on to 100 rollouts; only the part up to 10 rollouts",
+        "fewer than three seeds for grpo, vade",
+    ):
         assert text in said
     seeds = [curve("grpo", s, [0, 1], [0, 1]) for s in (0, 1, 2)] + [
         curve("vade", s, [0, 1], [0, 1]) for s in (0, 1, 1)
@@ -133,6 +137,13 @@ def test_everything_unfair_is_named() -> None:
     said = " | ".join(unfair(seeds, 1))
     assert "more than once for vade" in said
     assert "not run with the same seeds" in said
+
+
+def test_an_amount_has_its_unit() -> None:
+    said = [
+        amount(*of) for of in ((1.27, "seconds"), (1.0, "seconds"), (432.1, "seconds"), (12e3, "tokens"), (1, "step"))
+    ]
+    assert said == ["1.27 seconds", "1 second", "432 seconds", "12,000 generated tokens", "1 step"]
 
 
 def test_a_seed_that_was_run_twice_counts_once() -> None:

@@ -23,6 +23,16 @@ if TYPE_CHECKING:
     from workbench.store import Store
 
 Axis: TypeAlias = Literal["rollouts", "tokens", "trained_tokens", "seconds", "step"]
+
+AXES: Mapping[str, str] = {
+    "tokens": "generated tokens",
+    "trained_tokens": "trained tokens",
+    "rollouts": "rollouts",
+    "seconds": "seconds",
+    "step": "steps",
+}
+"""What is counted along each axis, in words."""
+
 POINTS = 50
 """Places of the common axis at which curves are compared."""
 
@@ -141,7 +151,7 @@ class Comparison:
 
     def _repr_html_(self) -> str:
         notes = "".join(f"<li>{escape(w)}</li>" for w in self.warnings)
-        caption = f"{self.what} after {self.x[-1]:,.0f} {self.axis.replace('_', ' ')}"
+        caption = f"{self.what} after {amount(self.x[-1], self.axis)}"
         return f"{table(self.rows(), caption)}<ul>{notes}</ul>"
 
 
@@ -168,7 +178,7 @@ def compare(
     chosen = baseline or ("grpo" if "grpo" in labels else labels[0])
     if chosen not in labels:
         raise ValueError(f"no run of {chosen!r} to compare with; there are {', '.join(labels)}")
-    return Comparison(axis, chosen, curves, np.linspace(start, end, POINTS), unfair(curves, end), measure, set)
+    return Comparison(axis, chosen, curves, np.linspace(start, end, POINTS), unfair(curves, end, axis), measure, set)
 
 
 def _values(store: Store, run: str, measure: str, set_: str) -> dict[int, float]:
@@ -226,8 +236,14 @@ def _curves(store: Store, runs: Sequence[str] | None, axis: Axis, measure: str, 
     return curves
 
 
-def unfair(curves: Sequence[Curve], end: float) -> list[str]:
-    """What makes a comparison of these runs unfair, in words."""
+def amount(x: float, axis: str) -> str:
+    """So much of an axis, with its unit: "1.3 seconds", "12,000 generated tokens", "1 step"."""
+    number = f"{x:.3g}" if axis == "seconds" and x < 100 else f"{x:,.0f}"
+    return f"{number} {AXES[axis].removesuffix('s') if number == '1' else AXES[axis]}"
+
+
+def unfair(curves: Sequence[Curve], end: float, axis: str = "tokens") -> list[str]:
+    """What makes a comparison of these runs up to `end` of an axis unfair, in words."""
     said = []
     for key in MUST_AGREE:
         values = {json.dumps(c.experiment.get(key) or None, sort_keys=True) for c in curves}
@@ -251,5 +267,7 @@ def unfair(curves: Sequence[Curve], end: float) -> list[str]:
         if "changed" in c.label:
             said.append(f"{c.run} changed its pipeline on the way")
         if c.x[-1] > 1.5 * end:
-            said.append(f"{c.run} went on to {c.x[-1]:,.0f}; only the part up to {end:,.0f} is compared")
+            said.append(
+                f"{c.run} went on to {amount(c.x[-1], axis)}; only the part up to {amount(end, axis)} is compared"
+            )
     return said

@@ -6,32 +6,19 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from workbench.analysis.compare import Axis, Comparison
+from workbench.analysis.compare import AXES, Comparison, amount
 from workbench.report import words
 from workbench.report.curves import HUES, changes
 from workbench.report.document import Block, Column, Figure, Prose, Table, asked
 from workbench.report.svg import Panel, Ranged, Series, figure
 from workbench.views.data import RunData
 
-NAMES = {
-    "tokens": "generated tokens",
-    "trained_tokens": "trained tokens",
-    "rollouts": "rollouts",
-    "seconds": "seconds",
-    "step": "steps",
-}
-
-
-def axis_name(axis: Axis) -> str:
-    """The axis in words."""
-    return NAMES[axis]
-
 
 def summary(made: Comparison) -> list[Block]:
     """Who learned more, in sentences; nothing is called better whose interval holds zero."""
     runs = [c.run for c in made.curves]
     source = [asked("compare_runs", runs=runs)]
-    where = f"after {made.x[-1]:,.0f} {axis_name(made.axis)}"
+    where = f"after {amount(made.x[-1], made.axis)}"
     rows = made.rows()
     base = next(r for r in rows if r["pipeline"] == made.baseline)
     out: list[Block] = [
@@ -83,7 +70,7 @@ def curves(made: Comparison) -> Figure:
     pad = 0.08 * (seen.max() - seen.min()) or 0.05
     panel = Panel(
         series,
-        x_label=axis_name(made.axis),
+        x_label=AXES[made.axis],
         y_label=made.what,
         percent=True,
         y=(max(0.0, seen.min() - pad), min(1.0, seen.max() + pad)),
@@ -136,7 +123,7 @@ def differences(made: Comparison) -> list[Block]:
             "comparison-table",
             columns,
             rows,
-            f"{made.what.capitalize()} after {made.x[-1]:,.0f} {axis_name(made.axis)}, differences paired by seed (95 %).",
+            f"{made.what.capitalize()} after {amount(made.x[-1], made.axis)}, differences paired by seed (95 %).",
             source,
         )
     )
@@ -145,7 +132,7 @@ def differences(made: Comparison) -> list[Block]:
     target = low + 0.8 * (best - low)
     reach = (
         Column("pipeline", "pipeline"),
-        Column(made.axis, axis_name(made.axis), "n"),
+        Column(made.axis, AXES[made.axis], "n"),
         Column("reached", "seeds that reached it", "n"),
         Column("seeds", "of", "n"),
     )

@@ -168,7 +168,7 @@ def compared(source: Source, runs: Sequence[str], metric: str, axis: str, baseli
         return made._replace(why=f"These runs share no range of {axis}.")
     labels = list(dict.fromkeys(c.label for c in curves))
     chosen = baseline if baseline in labels else "grpo" if "grpo" in labels else labels[0]
-    warnings = unfair(curves, end)
+    warnings = unfair(curves, end, axis)
     if metric not in EVALUATED:
         warnings.insert(
             0, f"{metric} moves with the choice of prompts: it is no measure of learning, the evaluation is"

@@ -6,6 +6,7 @@ import numpy as np
 import panel as pn
 import panel_material_ui as pmui
 
+from workbench.analysis.compare import amount
 from workbench.analysis.intervals import Interval
 from workbench.views import cards
 from workbench.views.asking import Asked
@@ -143,7 +144,7 @@ class ComparePage(Page):
         first = self.table.page_of(len(lines))
         self.table.show(lines[first : first + self.table.size], len(lines))
         where = (
-            f"<span>{html(made.metric)} after {count(float(c.x[-1]))} {made.axis}, the cost that all runs reached</span>"
+            f"<span>{html(made.metric)} after {amount(float(c.x[-1]), made.axis)}, the cost that all runs reached</span>"
             if c
             else ""
         )
