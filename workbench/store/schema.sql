@@ -363,7 +363,7 @@ COMMENT ON COLUMN nodes.sampled_under IS 'Node whose path was the sampling conte
 COMMENT ON COLUMN nodes.policy_version IS 'Optimiser updates that the sampling policy had seen.';
 COMMENT ON COLUMN nodes.temperature IS 'Of the sampler, as in rollouts.';
 COMMENT ON COLUMN nodes.top_p IS 'Of the sampler; null = it cuts nothing off.';
-COMMENT ON COLUMN nodes.status IS 'live, pruned or discarded; what is not live is so with all below it.';
+COMMENT ON COLUMN nodes.status IS 'live, pruned or discarded; of a node with nothing alive below it, what became of that.';
 COMMENT ON COLUMN nodes.reason IS 'Why it was pruned or discarded; empty where live.';
 COMMENT ON COLUMN nodes.at_step IS 'Decode step or turn of that decision.';
 COMMENT ON COLUMN nodes.reward IS 'Of a leaf, or the verdict of a probe; null where there is none.';
@@ -401,7 +401,7 @@ COMMENT ON COLUMN decisions.node_id IS 'Node it was made at; of a flat rollout i
 COMMENT ON COLUMN decisions.at_token IS 'Token of the node at which it was made.';
 COMMENT ON COLUMN decisions.kind IS 'fork, suppress, prune, branch, ...';
 COMMENT ON COLUMN decisions.inputs IS 'The numbers it was made from.';
-COMMENT ON COLUMN decisions.outcome IS 'What was done; no = nothing.';
+COMMENT ON COLUMN decisions.outcome IS 'What was done: fork:2, suppressed (there was no room for the forks that were wanted), a reason to cut, or no = nothing.';
 COMMENT ON COLUMN decisions.weight IS 'Tests the row stands for: above 1 where those that changed nothing were sampled.';
 
 CREATE TABLE advantages (
