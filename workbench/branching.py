@@ -36,10 +36,10 @@ def branch_of(methods: Sequence[Asked[Fork]]) -> Branch:
             none = np.full(len(frontier), -1, np.int64)
             return Fork(np.ones(len(frontier), np.int64), none, none)
         width = np.prod([f.width for f in made], axis=0)
-        at, token = made[-1].at, made[-1].token
-        for fork in reversed(made[:-1]):  # where the last one lets a row go on, an earlier one may say where it forks
-            alone = made[-1].width <= 1
-            at, token = np.where(alone, fork.at, at), chosen(alone, fork.token, token)
+        at, token = made[0].at, made[0].token
+        for fork in made[1:]:
+            forks = fork.width > 1
+            at, token = np.where(forks, fork.at, at), chosen(forks, fork.token, token)
         return Fork(width, at, token, _why(made), _memory(made))
 
     return Branch(act, Pauses.of(m.checkpoint for m in methods))
