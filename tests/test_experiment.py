@@ -120,6 +120,25 @@ def test_resumed_run_makes_the_plans_of_an_uninterrupted_one(tmp_path) -> None:
     assert recorded == [1, 2, 3, 4, 5, 6]
 
 
+def test_a_step_that_was_broken_off_is_in_no_checkpoint(tmp_path) -> None:
+    experiment = SMALL.with_(store=str(tmp_path / "cut"), checkpoint_every=2)
+    whole = [s.prompts.tolist() for s in experiment.with_(store=str(tmp_path / "whole")).run()]
+    with pytest.raises(KeyboardInterrupt), Run(experiment) as first:
+        for _ in range(3):
+            first.step()
+        update = first.world.update
+
+        def interrupted(*args, **kwargs):
+            update(*args, **kwargs)
+            raise KeyboardInterrupt
+
+        first.world.update = interrupted
+        first.step()
+    with Run(experiment, resume=first.run) as second:
+        assert second.n_steps == 2
+        assert [second.step().prompts.tolist() for _ in range(4)] == whole[2:]
+
+
 def test_a_resumed_run_ends_where_the_experiment_does_and_goes_on_where_more_is_asked(tmp_path) -> None:
     experiment = SMALL.with_(store=str(tmp_path), steps=4)
     with Run(experiment) as first:

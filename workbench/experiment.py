@@ -273,7 +273,7 @@ class Run:
                 from workbench.worlds.asynchronous import Overlap
 
                 self._advance = Overlap(self.world, experiment.staleness, lambda: self.target, *waited)
-            self._begun = self._closed = self._leaving = False
+            self._begun = self._closed = self._leaving = self._inside = False
             self._ends = ExitStack()
             self._ends.enter_context(processes.last_words(self._broken_off))
             undo.pop_all()
@@ -410,6 +410,7 @@ class Run:
         self.begin()
         e = self.experiment
         number = self.n_steps + 1
+        self._inside = True  # until the step is handed over: weights and record are of different steps meanwhile
         self.states, done = self._advance(
             self.pipeline,
             self.states,
@@ -436,6 +437,7 @@ class Run:
             nodes=nodes_of(done.rollouts, done.fate),
             decisions=tests,
         )
+        self._inside = False
         self._recording = time.perf_counter() - began
         if e.checkpoint_every and number % e.checkpoint_every == 0 and number != self.target:
             self.checkpoint()
@@ -507,7 +509,8 @@ class Run:
         call does nothing.
 
         Of several processes all have to close. apart, and after a failure: they may be anywhere in their work and are not
-        waited for; then there is no checkpoint."""
+        waited for; then there is no checkpoint, as there is none of a step that was broken off: the run resumes from the
+        one before."""
         if self._closed:
             return
         self._closed = True
@@ -519,7 +522,8 @@ class Run:
                     self.helm.leave()
                 if self.experiment.staleness:
                     self._advance.close()
-                if self.experiment.checkpoint_every and self.n_steps and status in ("finished", "stopped"):
+                whole = self.n_steps and not self._inside  # a step that was broken off may have moved the weights
+                if self.experiment.checkpoint_every and whole and status in ("finished", "stopped"):
                     self.checkpoint()
             elif self.experiment.staleness:
                 self._advance.break_off(processes.GRACE)
