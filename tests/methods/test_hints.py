@@ -13,11 +13,13 @@ from hypothesis import strategies as st
 
 from workbench.methods import adhint, nudgerl, sage_hint, scope
 from workbench.methods.adhint import Adhint
+from workbench.methods.echo import Echo
+from workbench.methods.ettrl import Ettrl
 from workbench.methods.grpo import Grpo
 from workbench.methods.nudgerl import Nudgerl
 from workbench.methods.sage_hint import SageHint
 from workbench.pipeline import Pipeline, run
-from workbench.types import Budget
+from workbench.types import Budget, Draft, Plan, Rollouts
 
 BUDGET = Budget(prompts=6, rollouts=48)
 rewards = st.lists(st.sampled_from([0.0, 0.25, 1.0]), min_size=1, max_size=12)
@@ -160,3 +162,16 @@ def test_hints_fold_from_recorded_steps() -> None:
             assert np.array_equal(np.asarray(a, dtype=object), np.asarray(b, dtype=object)) or np.array_equal(
                 np.asarray(a, float), np.asarray(b, float), equal_nan=True
             )
+
+
+@pytest.mark.parametrize("forking", [Echo(), Ettrl()])
+def test_what_waits_for_a_hint_is_told_apart_from_what_waits_for_forks(forking: Echo | Ettrl) -> None:
+    pool, hints, rng = world().pool, Adhint(), np.random.default_rng(0)
+    draft = Draft(1, BUDGET, np.ones(24, bool), np.zeros(1, np.int64))
+    first = forking.amend((), hints.amend(hints.init(pool), Plan([0], [8]), draft, rng), draft, rng)
+    made = Rollouts.asked(first, pool, 0)
+    draft = draft.with_(plan=first, rollouts=made.with_(reward=np.zeros(len(made))))
+    none = np.empty(0, np.int64)
+    second = hints.amend(hints.init(pool), Plan(none, none), draft, rng)
+    assert (second.n.tolist(), second.context.tolist()) == ([4], ["adhint:9"])
+    assert forking.amend((), second, draft, rng).n.sum() <= 8 - len(made)

@@ -19,7 +19,7 @@ from workbench.numerics.certainty import (
     prune_scan,
     token_stats,
 )
-from workbench.numerics.hints import LATER, hold_back, with_asks
+from workbench.numerics.hints import hold_back, with_asks
 from workbench.numerics.votes import majority_label, voted
 from workbench.stages import Card, Checkpoint, Method, State
 from workbench.types import Advantage, Batch, Cut, Draft, Fork, Frontier, Loss, Plan, Ragged, Rollouts
@@ -50,6 +50,9 @@ CARD = Card(
     ),
     watch="fork and prune marks along a rollout, reasons of pruning, vote ratio against true accuracy",
 )
+
+LATER = "echo.later"
+"""Column of `why`: rollouts of the ask that wait until forks were made."""
 
 
 @dataclass(frozen=True)
@@ -108,7 +111,7 @@ class Echo(Method):
     def amend(self, state: State, plan: Plan, draft: Draft, rng: np.random.Generator) -> Plan:
         """Keep room for the forks of a group; once they are there, fill it with plain rollouts."""
         rows = np.flatnonzero((plan.purpose == "train") & (plan.context == "") & (plan.n > 1))
-        waiting = hold_back(plan, rows, np.minimum(self.max_branches, plan.n[rows] - 1))
+        waiting = hold_back(plan, rows, np.minimum(self.max_branches, plan.n[rows] - 1), LATER)
         plan = waiting.rooted(waiting.n, plan.leaves)
         done, r = draft.plan, draft.rollouts
         if done is None or r is None or LATER not in done.why:

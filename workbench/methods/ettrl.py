@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from workbench.numerics.estimators import group_advantages
-from workbench.numerics.hints import LATER, hold_back, with_asks
+from workbench.numerics.hints import hold_back, with_asks
 from workbench.numerics.picks import largest
 from workbench.numerics.votes import majority_label, voted
 from workbench.stages import Card, Method, State
@@ -36,6 +36,9 @@ CARD = Card(
     unspent="answers too short to fork leave a part of the group unasked",
     watch="vote ratio against true accuracy, tokens of trees against flat groups, advantages whose sign the scale turned",
 )
+
+LATER = "ettrl.later"
+"""Column of `why`: rollouts of the ask that wait until forks were made."""
 
 
 def fork_positions(token_entropy: ArrayLike, n_forks: int, min_pos: int = 0) -> np.ndarray:
@@ -124,9 +127,8 @@ class Ettrl(Method):
         """Base rollouts first; once they are there, continuations from inside them, at their most uncertain tokens."""
         new = self.forks * self.branches
         rows = np.flatnonzero((plan.purpose == "train") & (plan.context == "") & (plan.n > 1))
-        plan = hold_back(
-            plan, rows, plan.n[rows] - np.maximum(plan.n[rows] // (1 + new), 1) if new else plan.n[rows] * 0
-        )
+        base = np.maximum(plan.n[rows] // (1 + new), 1) if new else plan.n[rows]
+        plan = hold_back(plan, rows, plan.n[rows] - base, LATER)
         done, r = draft.plan, draft.rollouts
         if not new or done is None or r is None or r.entropy is None or LATER not in done.why:
             return plan

@@ -14,7 +14,7 @@ import numpy as np
 from workbench.types import Draft, Node, Plan, Pool, Resume, Text
 
 LATER = "hinted_later"
-"""Column of `why`: rollouts of the ask that wait for the hinted pass."""
+"""Column of `why`: rollouts of the ask that wait for the hinted pass. Who waits for something else names a column of its own."""
 
 
 def references(pool: Pool) -> np.ndarray:
@@ -34,12 +34,12 @@ def strategies(pool: Pool) -> list[tuple[str, ...]]:
     return [() if row is None else tuple(map(str, row)) for row in rows]
 
 
-def hold_back(plan: Plan, rows: np.ndarray, n_later: np.ndarray) -> Plan:
-    """The plan with n_later (K,) rollouts of the asks `rows` (K,) put off to a later pass, and noted in `why`."""
+def hold_back(plan: Plan, rows: np.ndarray, n_later: np.ndarray, name: str = LATER) -> Plan:
+    """The plan with n_later (K,) rollouts of the asks `rows` (K,) put off to a later pass, and noted in `why` under name."""
     n, later = plan.n.copy(), np.zeros(len(plan))
     n[rows] -= n_later
     later[rows] = n_later
-    return replace(plan, n=n, why={**plan.why, LATER: later})
+    return replace(plan, n=n, why={**plan.why, name: later})
 
 
 def waiting(draft: Draft) -> tuple[np.ndarray, np.ndarray]:
