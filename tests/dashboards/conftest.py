@@ -1,9 +1,10 @@
-"""A small recorded run for the views: a simulated world, so that it takes a second."""
+"""A small recorded run for the views, of a simulated world, so that it takes a second; and a browser to look with."""
 
 import dataclasses
 
 import numpy as np
 import pytest
+from browsing import OWN, launched
 
 from workbench.methods.grpo import Grpo
 from workbench.methods.mopps import Mopps
@@ -81,3 +82,38 @@ def recording(tmp_path):
     yield make
     for r in made:
         r.writer.close("stopped")
+
+
+@pytest.fixture(scope="module")
+def browser():
+    """Chromium, for all tests of a file."""
+    with launched() as chromium:
+        yield chromium
+
+
+@pytest.fixture
+def opened(browser):
+    """Open a page of a store; afterwards nothing foreign was asked for, nothing complained, nothing of a text had run."""
+    from workbench.views import serve
+
+    servers, context = [], browser.new_context(viewport={"width": 1300, "height": 1000})
+    page = context.new_page()
+    foreign, complaints = [], []
+    page.on("request", lambda r: None if r.url.startswith(OWN) else foreign.append(r.url))
+    page.on("console", lambda m: complaints.append(m.text) if m.type == "error" else None)
+    page.on("pageerror", lambda e: complaints.append(str(e)))
+
+    def open_(store, query="", **options):
+        server, url = serve(str(store), open=False, **options)
+        servers.append(server)
+        assert url.startswith("http://127.0.0.1:")
+        page.goto(url + query)
+        return page
+
+    yield open_
+    hit = page.evaluate("window.hit ?? null")
+    context.close()
+    for server in servers:
+        server.stop()
+        server.join(10)
+    assert (hit, foreign, complaints) == (None, [], [])

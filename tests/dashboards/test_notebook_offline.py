@@ -1,17 +1,14 @@
 """A notebook that shows plots and asks nothing of any other machine: its outputs, and its export in a browser."""
 
 import re
-import shutil
 
 import nbclient
 import nbformat
 import pytest
+from browsing import launched
 from nbconvert import HTMLExporter
-from test_views_browser import FLAGS
 
 from workbench.views import offline
-
-CHROMIUM = shutil.which("chromium")
 
 SHEETS = """() => {
   const within = root => [...root.querySelectorAll("*")].flatMap(e => e.shadowRoot ? [e.shadowRoot, ...within(e.shadowRoot)] : [])
@@ -55,16 +52,13 @@ def test_a_sheet_that_is_not_installed_keeps_its_address():
 
 
 @pytest.mark.browser
-@pytest.mark.skipif(CHROMIUM is None, reason="no `chromium` on the path; .ci/run installs Debian's")
 def test_the_export_is_drawn_without_a_network(shown, tmp_path):
-    playwright = pytest.importorskip("playwright.sync_api", reason="playwright drives the browser")
     frame = dict.fromkeys(("mathjax_url", "require_js_url", "jquery_url", "mermaid_js_url"), "")  # of nbconvert's own
     html, _ = HTMLExporter(**frame).from_notebook_node(shown)
     file = tmp_path / "shown.html"
     file.write_text(html, encoding="utf-8")
     asked, complaints = [], []
-    with playwright.sync_playwright() as p:
-        browser = p.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+    with launched() as browser:
         page = browser.new_context(offline=True).new_page()
         page.on("request", lambda r: asked.append(r.url) if r.url.startswith(("http", "ws")) else None)
         page.on("console", lambda m: complaints.append(m.text) if m.type == "error" else None)
@@ -73,6 +67,5 @@ def test_the_export_is_drawn_without_a_network(shown, tmp_path):
         page.wait_for_function("window.Bokeh && [...Bokeh.index.roots].length >= 3", timeout=60_000)
         page.wait_for_timeout(500)
         sheets = page.evaluate(SHEETS)
-        browser.close()
     assert (asked, complaints) == ([], [])
     assert sheets and all(sheets)

@@ -1,60 +1,11 @@
 """The pages of one group in headless Chromium: tree, tokens and signs, by mouse and by keyboard, with hostile texts."""
 
-import shutil
-
 import numpy as np
 import pytest
+from browsing import says
 from grown import hand, record
 
-CHROMIUM = shutil.which("chromium")
-FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
-         "--disable-component-update", "--disable-sync"]  # fmt: skip
-
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.skipif(CHROMIUM is None, reason="no `chromium` on the path; .ci/run installs Debian's"),
-]
-playwright = pytest.importorskip("playwright.sync_api", reason="playwright drives the browser")
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with playwright.sync_playwright() as p:
-        b = p.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
-        yield b
-        b.close()
-
-
-@pytest.fixture
-def opened(browser):
-    """Open a page of a store; afterwards nothing was complained about and nothing of a text had run."""
-    from workbench.views import serve
-
-    servers, context = [], browser.new_context(viewport={"width": 1300, "height": 1000})
-    page = context.new_page()
-    complaints = []
-    page.on("console", lambda m: complaints.append(m.text) if m.type == "error" else None)
-    page.on("pageerror", lambda e: complaints.append(str(e)))
-
-    def open_(store, query):
-        server, url = serve(str(store), open=False)
-        servers.append(server)
-        page.goto(url + query)
-        return page
-
-    yield open_
-    hit = page.evaluate("window.hit ?? null")
-    context.close()
-    for server in servers:
-        server.stop()
-        server.join(10)
-    assert hit is None
-    assert complaints == []
-
-
-def says(page, *texts):
-    for text in texts:
-        page.get_by_text(text, exact=False).first.wait_for(timeout=30_000)
+pytestmark = pytest.mark.browser
 
 
 def test_a_tree_is_hovered_walked_by_keys_and_leads_to_the_tokens(opened, tmp_path):

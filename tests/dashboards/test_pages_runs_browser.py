@@ -1,59 +1,9 @@
 """Difficulty, budget and compare in headless Chromium: by mouse and by keyboard, narrow, empty, with hostile texts."""
 
-import shutil
-
 import pytest
+from browsing import says
 
-CHROMIUM = shutil.which("chromium")
-FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
-         "--disable-component-update", "--disable-sync"]  # fmt: skip
-
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.skipif(CHROMIUM is None, reason="no `chromium` on the path; .ci/run installs Debian's"),
-]
-playwright = pytest.importorskip("playwright.sync_api", reason="playwright drives the browser")
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with playwright.sync_playwright() as p:
-        b = p.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
-        yield b
-        b.close()
-
-
-@pytest.fixture
-def opened(browser):
-    """Open a page of a store; afterwards nothing foreign was asked for, nothing complained, nothing of a text had run."""
-    from workbench.views import serve
-
-    servers, context = [], browser.new_context(viewport={"width": 1300, "height": 1000})
-    page = context.new_page()
-    foreign, complaints = [], []
-    own = ("http://127.0.0.1:", "ws://127.0.0.1:", "data:", "blob:")
-    page.on("request", lambda r: None if r.url.startswith(own) else foreign.append(r.url))
-    page.on("console", lambda m: complaints.append(m.text) if m.type == "error" else None)
-    page.on("pageerror", lambda e: complaints.append(str(e)))
-
-    def open_(store, query):
-        server, url = serve(store, open=False)
-        servers.append(server)
-        page.goto(url + query)
-        return page
-
-    yield open_
-    hit = page.evaluate("window.hit ?? null")
-    context.close()
-    for server in servers:
-        server.stop()
-        server.join(10)
-    assert (hit, foreign, complaints) == (None, [], [])
-
-
-def says(page, *texts):
-    for text in texts:
-        page.get_by_text(text, exact=False).first.wait_for(timeout=30_000)
+pytestmark = pytest.mark.browser
 
 
 def chosen(page, name):

@@ -1,28 +1,12 @@
 """The served page in headless Chromium: empty, mid-run, finished; nothing from elsewhere, no error, clicks work."""
 
-import shutil
 import threading
 
 import numpy as np
 import pytest
+from browsing import says
 
-CHROMIUM = shutil.which("chromium")
-FLAGS = [
-    "--headless",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-]
-
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.skipif(CHROMIUM is None, reason="no `chromium` on the path; .ci/run installs Debian's"),
-]
-playwright = pytest.importorskip("playwright.sync_api", reason="playwright drives the browser")
+pytestmark = pytest.mark.browser
 
 HEAT = """() => {
   for (const v of Bokeh.index.roots) {
@@ -36,51 +20,6 @@ HEAT = """() => {
     }
   }
 }"""
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with playwright.sync_playwright() as p:
-        b = p.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
-        yield b
-        b.close()
-
-
-@pytest.fixture
-def opened(browser):
-    """Open the page of a store; afterwards nothing foreign was asked for and nothing was complained about."""
-    from workbench.views import serve
-
-    servers, context = [], browser.new_context(viewport={"width": 1300, "height": 1000})
-    page = context.new_page()
-    foreign, complaints = [], []
-    page.on("request", lambda r: foreign.append(r.url) if _foreign(r.url) else None)
-    page.on("console", lambda m: complaints.append(m.text) if m.type == "error" else None)
-    page.on("pageerror", lambda e: complaints.append(str(e)))
-
-    def open_(store, **options):
-        server, url = serve(store, open=False, **options)
-        servers.append(server)
-        assert url.startswith("http://127.0.0.1:")
-        page.goto(url)
-        return page
-
-    yield open_
-    context.close()
-    for server in servers:
-        server.stop()
-        server.join(10)
-    assert foreign == []
-    assert complaints == []
-
-
-def _foreign(url):
-    return not url.startswith(("http://127.0.0.1:", "ws://127.0.0.1:", "data:", "blob:"))
-
-
-def says(page, *texts):
-    for text in texts:
-        page.get_by_text(text, exact=False).first.wait_for(timeout=30_000)
 
 
 def test_empty_then_a_run_appears_and_moves_and_ends(opened, recording):
@@ -103,11 +42,12 @@ def test_a_click_on_the_heat_map_chooses_the_prompt(opened, recording):
     seen = set()
     for share in (0.1, 0.5, 0.9):
         frame = page.evaluate(HEAT)
+        before = page.url
         page.mouse.click(frame["x"] + 0.3 * frame["w"], frame["y"] + share * frame["h"])
-        page.wait_for_function("(n) => (location.search.match(/prompt=/) ? 1 : 0) >= n", arg=1, timeout=10_000)
-        page.wait_for_timeout(800)
+        page.wait_for_function("url => location.href !== url", arg=before, timeout=20_000)
         seen.add(page.url)
     assert len(seen) == 3
+    assert all("prompt=" in url for url in seen)
     page.reload()
     says(page, "rollouts in")
     assert page.url in seen

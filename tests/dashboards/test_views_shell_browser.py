@@ -1,17 +1,14 @@
 """Navigation, keys, the SQL page and the glossary in Chromium."""
 
 import pytest
-from test_views_browser import CHROMIUM, browser, opened, says  # noqa: F401
+from browsing import says
 
 from workbench.views.pages import PAGES, TITLES
 
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.skipif(CHROMIUM is None, reason="no `chromium` on the path; .ci/run installs Debian's"),
-]
+pytestmark = pytest.mark.browser
 
 
-def test_every_page_is_reached_by_click_key_and_address(opened, recording):  # noqa: F811
+def test_every_page_is_reached_by_click_key_and_address(opened, recording):
     recording().go(3)
     page = opened(recording.store)
     says(page, "Where the budget went")
@@ -39,7 +36,7 @@ DARK = """() => [...Bokeh.index.roots].some(
   v => [...v.model.references()].some(m => m.class_name === "Page" && m.data.dark_theme))"""
 
 
-def test_colours_follow_the_system_unless_the_address_names_a_theme(opened, recording):  # noqa: F811
+def test_colours_follow_the_system_unless_the_address_names_a_theme(opened, recording):
     recording().go(1)
     page = opened(recording.store)
     says(page, "Evaluation solved")
@@ -55,7 +52,7 @@ def test_colours_follow_the_system_unless_the_address_names_a_theme(opened, reco
     assert not page.evaluate(DARK)
 
 
-def test_an_address_of_old_is_mended_in_the_address_bar(opened, recording):  # noqa: F811
+def test_an_address_of_old_is_mended_in_the_address_bar(opened, recording):
     recording().go(2)
     page = opened(recording.store)
     page.goto(page.url + "?page=tree&step=999999")
@@ -65,7 +62,7 @@ def test_an_address_of_old_is_mended_in_the_address_bar(opened, recording):  # n
     says(page, "There is no run 'nosuch'", "Choose one of them at the top")
 
 
-def test_a_page_stands_alone(opened, recording):  # noqa: F811
+def test_a_page_stands_alone(opened, recording):
     recording().go(1)
     page = opened(recording.store)
     page.goto(page.url + "glossary")
@@ -73,7 +70,7 @@ def test_a_page_stands_alone(opened, recording):  # noqa: F811
     assert page.get_by_role("tab").count() == 0
 
 
-def test_a_statement_is_asked_and_hostile_text_stays_text(opened, recording):  # noqa: F811
+def test_a_statement_is_asked_and_hostile_text_stays_text(opened, recording):
     recording(hostile=True).go(1)
     page = opened(recording.store)
     page.goto(page.url + "?page=sql&query=reward_by_step")

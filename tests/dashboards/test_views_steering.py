@@ -4,12 +4,9 @@ import re
 import time
 
 import pytest
-from test_views_browser import CHROMIUM, browser, opened, says  # noqa: F401
+from browsing import says
 
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.skipif(CHROMIUM is None, reason="no `chromium` on the path; .ci/run installs Debian's"),
-]
+pytestmark = pytest.mark.browser
 
 
 def press(page, label):
@@ -39,7 +36,7 @@ def fill(page, label, value):
     page.wait_for_timeout(400)
 
 
-def test_every_button_reaches_the_run(opened, elsewhere):  # noqa: F811
+def test_every_button_reaches_the_run(opened, elsewhere):
     process, remote = elsewhere
     page = opened(remote.store_url)
     says(page, "Evaluation solved")
