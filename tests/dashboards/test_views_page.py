@@ -60,17 +60,29 @@ def test_every_page_in_the_navigation_has_its_name():
         PAGES["nonsense"]
 
 
+def test_pages_without_a_run_are_shown_where_there_is_no_store_yet(tmp_path):
+    page = Dashboard(str(tmp_path / "none"))
+    for name, shown in (("glossary", True), ("tree", False), ("sql", False), ("glossary", True)):
+        page.chosen.page = name
+        for _ in range(2):
+            assert (page.shown is page.body) is shown, name
+            assert shown or "No run yet" in page.shown[0].object, name
+            page.tick()
+    assert not page.message.visible
+
+
 class Broken(Page):
     """A page with a mistake."""
 
     name, title = "difficulty", "Difficulty"
+    mistake: Exception = ZeroDivisionError("<b>division</b>")
 
     def __init__(self, source, chosen):
         super().__init__(source, chosen)
         self.body = cards
 
     def update(self, data, force=False):
-        raise ZeroDivisionError("<b>division</b>")
+        raise self.mistake
 
 
 def test_a_page_with_a_mistake_says_so_and_the_others_go_on(recording, monkeypatch):
@@ -85,6 +97,16 @@ def test_a_page_with_a_mistake_says_so_and_the_others_go_on(recording, monkeypat
     page.chosen.page = "live"
     assert page.tabs.active == 0
     assert page.shown is page.body
+
+
+def test_a_missing_key_is_a_mistake_of_a_page_too(recording):
+    recording().go(1)
+    page = Dashboard(recording.store, names=["difficulty"])
+    page._pages["difficulty"] = broken = Broken(page.source, page.chosen)
+    broken.mistake = KeyError("lr")
+    page.tick()
+    assert "KeyError: &#x27;lr&#x27;" in page.shown[0].object
+    assert "<details>" in page.shown[0].object
 
 
 def test_only_the_page_that_is_shown_is_updated(recording, monkeypatch):

@@ -32,6 +32,7 @@ def no_such_run(run: str, runs: Sequence[str], where: str) -> str:
 
 def wrong(title: str, problem: Exception) -> str:
     """A problem; the traceback only where it is a mistake of ours, and folded away."""
-    known = isinstance(problem, (StoreError, OSError, LookupError)) or "duckdb" in type(problem).__module__
+    known = isinstance(problem, (StoreError, OSError)) or "duckdb" in type(problem).__module__
+    known |= type(problem) is LookupError  # a run that is not there; a missing key or index is a mistake of ours
     detail = "" if known else "".join(traceback.format_exception(problem))
     return cards.error(title, str(problem) if known else f"{type(problem).__name__}: {problem}", detail)

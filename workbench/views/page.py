@@ -197,7 +197,11 @@ class Dashboard:
         began = time.perf_counter()
 
         def look() -> None:
-            self.source.refresh()
+            try:
+                self.source.refresh()
+            except FileNotFoundError:
+                if self.source.runs:  # else nobody has recorded anything yet
+                    raise
             self._offer_runs()
             self.update()
 
@@ -209,8 +213,8 @@ class Dashboard:
             act()
             self.message.visible = False
         except FileNotFoundError as missing:
-            if not self.source.runs:
-                self._nothing_yet()
+            if not self.source.runs:  # a page that asks the store, though it needs no run
+                self._without_run()
                 return
             put(
                 self.message,
@@ -221,16 +225,13 @@ class Dashboard:
             put(self.message, messages.wrong("The store could not be read", problem))
             self.message.visible = True
 
-    def _nothing_yet(self) -> None:
-        if self.names and not self._needs_run:
+    def _without_run(self) -> None:
+        """In the place of a page that needs a run: there is none yet, or none of the name chosen."""
+        runs, where = [r["run"] for r in self.source.runs], self.source.where
+        if runs and not self.chosen.run:  # the next look at the store chooses one
             return
         self._main(self.empty)
-        put(self.empty[0], messages.nothing_yet(self.source.where))
-
-    def _no_such_run(self) -> None:
-        self._main(self.empty)
-        runs = [r["run"] for r in self.source.runs]
-        put(self.empty[0], messages.no_such_run(self.chosen.run, runs, self.source.where))
+        put(self.empty[0], messages.no_such_run(self.chosen.run, runs, where) if runs else messages.nothing_yet(where))
 
     def _check(self, data: RunData) -> None:
         """Once after an address was read: mend what of it is not recorded, and say so until something else is chosen."""
@@ -255,9 +256,7 @@ class Dashboard:
             self.shell[4] = shown
 
     def _offer_runs(self) -> None:
-        runs = self.source.runs
-        if not runs:
-            self._nothing_yet()
+        if not (runs := self.source.runs):
             return
         options = {f"{r['run']}  ({r.get('status') or '?'})": r["run"] for r in runs}
         if self.chosen.run != runs[0]["run"] and not self.pinned:
@@ -277,8 +276,7 @@ class Dashboard:
             return
         data = self._data()
         if data is None and self._needs_run:
-            if self.source.runs and self.chosen.run:
-                self._no_such_run()
+            self._without_run()
             return
         stamp: tuple = (self.chosen.page,)
         if data is not None:
