@@ -1,6 +1,7 @@
 """The pieces for a notebook cell, without a front end."""
 
 import http.client
+import threading
 import time
 from types import SimpleNamespace
 
@@ -170,6 +171,25 @@ def test_controls_say_what_became_of_each_request():
     for _ in range(6):
         panel.others["drop"].click()
     assert panel.became.value.count("<div>") == 5
+
+
+def test_a_click_during_a_refresh_is_not_forgotten():
+    session = FakeSession(status="running", n_steps=4)
+    panel = notebook.controls(session)
+    panel.prompt.value = "p7"
+    panel.others["pin"].click()
+    clicks = []
+
+    def answer(request):
+        if not clicks:
+            clicks.append(threading.Thread(target=panel.others["drop"].click))
+            clicks[0].start()
+            clicks[0].join(0.1)
+
+    session.answer = answer
+    session.say(n_steps=5)
+    clicks[0].join()
+    assert [a.request.kind for a in panel.asked] == ["drop", "pin"]
 
 
 def test_controls_hear_of_a_refusal_in_another_process(elsewhere):

@@ -6,6 +6,7 @@ the training thread; clicks wait while a cell runs, so do not block a cell on tr
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from html import escape
 from typing import Any, NamedTuple, Protocol
@@ -90,6 +91,7 @@ class Controls:
         self.said = w.HTML()
         self.became = w.HTML()
         self.asked: list[Asked] = []
+        self._asking = threading.RLock()  # clicks come from one thread, refreshes from another
         wrap = w.Layout(flex_flow="row wrap")
         self.more = w.Accordion(children=[w.VBox(self._more())], selected_index=None)
         self.more.set_title(0, "Settings, methods, single prompts")
@@ -159,8 +161,9 @@ class Controls:
         finally:
             request = self.session.asked
             if request is not None and request is not before:
-                said = {a.request.id: a.told.what for a in self.asked}
-                self.asked = [Asked(request, waits(request, said)), *self.asked][:SHOWN]
+                with self._asking:
+                    said = {a.request.id: a.told.what for a in self.asked}
+                    self.asked = [Asked(request, waits(request, said)), *self.asked][:SHOWN]
             self.refresh()
         return True
 
@@ -191,11 +194,12 @@ class Controls:
 
     def _follow(self) -> None:
         """Ask what became of the requests that are not settled."""
-        made = self.session.n_steps
-        self.asked = [a if a.settled else a._replace(told=self._told(a, made)) for a in self.asked]
-        lines = "".join(_became(a.told) for a in self.asked)
-        if self.became.value != lines:
-            self.became.value = lines
+        with self._asking:
+            made = self.session.n_steps
+            self.asked = [a if a.settled else a._replace(told=self._told(a, made)) for a in self.asked]
+            lines = "".join(_became(a.told) for a in self.asked)
+            if self.became.value != lines:
+                self.became.value = lines
 
     def _told(self, asked: Asked, made: int) -> Told:
         request = asked.request
