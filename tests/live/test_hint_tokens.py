@@ -132,6 +132,14 @@ def test_the_store_keeps_what_was_trained(world, tmp_path):
         assert np.array_equal(mine, live, equal_nan=True)
 
 
+def test_rows_that_hold_their_hints_are_read_by_any_world(world, task):
+    r = step_of(world, Grpo(), Adhint()).rollouts
+    other = LiveWorld(task, (toy_model(), toy_tokenizer()), seed=3, lr=0.0)
+    assert other.score(r, frozenset({"current"})).current.values == pytest.approx(r.logp.values, abs=1e-5)
+    with pytest.raises(ValueError, match="were not started from the plain prompt"):
+        other.score(without_hints(r), frozenset({"current"}))
+
+
 def test_hinted_rollouts_may_fork(world, tmp_path):
     with Writer(tmp_path, {}, world.pool, run="a") as writer:
         for _, step in run(Pipeline(Grpo(), Adhint(), Branchgrpo(every=2)), world, BUDGET, steps=2, seed=4):
