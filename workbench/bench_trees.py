@@ -21,7 +21,7 @@ from workbench.analysis.intervals import paired
 from workbench.analysis.summary import by_prompt
 from workbench.bench import Figure, card, machine, versions
 from workbench.experiment import Experiment, Run
-from workbench.numerics.forks import nodes_of
+from workbench.numerics.forks import LOST, nodes_of
 from workbench.numerics.trees import Segment, token_account
 from workbench.pipeline import Pipeline, advance
 from workbench.types import Budget, Resume, Rollouts, Step
@@ -63,8 +63,9 @@ TINY = {
     "trace-inside": "grpo, trace(continuations=2, every=1, boundaries=(), k_max=2)",
     "april": "grpo, april(every=1)",
 }
-"""Settings fit answers of four tokens: a look at every token, windows of two, a digit for the mark of an answer. Rewards are the verifier's everywhere. Methods
-that ask for fewer rollouts a step make more steps of the same tokens: flat-half and flat-quarter do only that."""
+"""Settings fit answers of four tokens: a look at every token, windows of two, a digit for the mark of an answer. Rewards are
+the verifier's everywhere. Methods that ask for fewer rollouts a step make more steps of the same tokens: flat-half and
+flat-quarter do only that."""
 
 SMOLLM2 = {
     "flat": "grpo",
@@ -116,7 +117,7 @@ def spent(step: Step, earlier: Mapping[str, int]) -> Counter[str]:
     r, made = step.rollouts, Counter[str]()
     resumed = np.array([earlier[s.rollout] if isinstance(s, Resume) else 0 for s in step.plan.start], np.int64)
     own = r.length - resumed[r.ask]
-    lost, nodes = np.isin(step.fate, ("pruned", "discarded")), nodes_of(r, step.fate)
+    lost, nodes = np.isin(step.fate, LOST), nodes_of(r, step.fate)
     flat = np.ones(len(r), bool)
     if nodes is not None:
         flat[[k for k in nodes["row"] if k >= 0]] = False

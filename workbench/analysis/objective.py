@@ -22,8 +22,8 @@ CLIPS = ("clipped", "clip_low", "clip_high", "truncated", "filtered")
 class Tokens(NamedTuple):
     """(B, T) each, 0 outside the mask: ratio; weight; clipped bool; coefficient = -d term / d logp, before reduction.
 
-    A positive coefficient makes the token more likely, behind its hint or, for a distillation, behind the plain prompt. Where a term couples the tokens of a row, it is the sum of what
-    the whole row's terms push at this token."""
+    A positive coefficient makes the token more likely, behind its hint or, for a distillation, behind the plain prompt.
+    Where a term couples the tokens of a row, it is the sum of what the whole row's terms push at this token."""
 
     ratio: torch.Tensor
     weight: torch.Tensor

@@ -161,7 +161,7 @@ class Quality(NamedTuple):
     step: int
 
 
-def told(logp: Ragged, entropy: Ragged, l_detect: int) -> np.ndarray:
+def logp_features(logp: Ragged, entropy: Ragged, l_detect: int) -> np.ndarray:
     """(B, 4) of the first l_detect tokens: one, mean and least log-probability, mean entropy; shorter rows use all."""
     out = np.ones((logp.n_rows, 4))
     for k in range(logp.n_rows):
@@ -170,7 +170,7 @@ def told(logp: Ragged, entropy: Ragged, l_detect: int) -> np.ndarray:
     return out
 
 
-def felt(hidden: ArrayLike) -> np.ndarray:
+def hidden_features(hidden: ArrayLike) -> np.ndarray:
     """(B, d + 1) one, and hidden states (B, d) scaled to length one: models differ in the size of theirs."""
     state = unit(np.asarray(hidden, float))
     return np.column_stack([np.ones(len(state)), state])
@@ -253,11 +253,11 @@ class Arrol(Method):
                 return nothing
             known = np.array([len(h) > 0 and bool(np.isfinite(h).all()) for h in state.rows()], bool)
             rows = np.flatnonzero(survived & known)
-            return (rows, felt(np.stack([state.row(int(i)) for i in rows]))) if len(rows) else nothing
+            return (rows, hidden_features(np.stack([state.row(int(i)) for i in rows]))) if len(rows) else nothing
         if r.logp is None or r.entropy is None:
             return nothing
         rows = np.flatnonzero(survived & (r.length >= self.l_detect))
-        return rows, told(r.logp.take(rows), r.entropy.take(rows), self.l_detect)
+        return rows, logp_features(r.logp.take(rows), r.entropy.take(rows), self.l_detect)
 
     def prune(self, state: Quality, frontier: Frontier, rng: np.random.Generator) -> Cut:
         """Cut by chance at l_detect tokens. The propensity is that chance before protection, which revives rows: those go
@@ -271,9 +271,9 @@ class Arrol(Method):
         if not known or not len(here):
             return Cut(width, reason, chance, memory)
         if self.features == "hidden":
-            x = felt(memory[HIDDEN][here])
+            x = hidden_features(memory[HIDDEN][here])
         else:
-            x = told(frontier.logp.take(here), frontier.entropy.take(here), self.l_detect)
+            x = logp_features(frontier.logp.take(here), frontier.entropy.take(here), self.l_detect)
         score = logit(self._head(state, x), x)
         q = posterior(state.pos, state.neg, self.alpha, bin_index(score, self.n_bins)).q
         keep = survival(state.buffer, q, self.kappa, self.rho, self.lambda_, self.p_min, self.p_max).keep_prob

@@ -18,7 +18,6 @@ from workbench.types import Advantage, Ragged, Rollouts
 Credit = Callable[[list[int | None], np.ndarray, np.ndarray], np.ndarray]
 """(parents, rewards (n,) of leaves and NaN elsewhere, log-probabilities (n,)) of a tree's nodes -> advantages (n,)."""
 
-
 LOST = ("pruned", "discarded")
 """Fates of rollouts that were given up, and the status of their nodes."""
 

@@ -14,9 +14,9 @@ from typing import NamedTuple, TypeAlias
 class Segment(NamedTuple):
     """One row of the node table, as far as counting needs it.
 
-    kind: prompt, model, tool, feedback, probe. status: live, pruned, discarded; any but live holds for what is
-    below, as far as that is live. reward: of a leaf, or a probe's verdict; None where the verifier failed. logprob: nats, summed over the
-    segment. duplicate_of: a padding copy that was not generated."""
+    kind: prompt, model, tool, feedback, probe. status: live, pruned, discarded; any but live holds for what is below, as
+    far as that is live. reward: of a leaf, or a probe's verdict; None where the verifier failed. logprob: nats, summed
+    over the segment. duplicate_of: a padding copy that was not generated."""
 
     id: str
     parent: str | None = None

@@ -225,8 +225,7 @@ class LiveWorld:
         under the current weights, with the draws it would have had; its tokens keep the log-probabilities of the versions
         that sampled them. While any are under way, extra token_version (ragged int32) says which version sampled each
         token; version is that of the last one. With branch or prune, rollouts pause at their checkpoints; forked and cut
-        ones come back as rows, see `branches.rollouts_of`; forks beyond the leaves
-        that a plan sets are refused.
+        ones come back as rows, see `branches.rollouts_of`; forks beyond the leaves that a plan sets are refused.
         """
         distributed.check(plan)
         books, cpu = self._starts, time.process_time()

@@ -152,8 +152,7 @@ class Making:
         """Generated rows with their text, length, and the versions and the temperature that sampled them."""
         assert rows.tokens is not None
         before = [b.trail for b in begun]
-        new = rows.tokens.lengths > [b.n for b in before]
-        warmth = [self.temperature if n or not b.source else b.temperature for n, b in zip(new, begun, strict=True)]
+        idle = (rows.tokens.lengths == [b.n for b in before]) & np.array([b.source != "" for b in begun], bool)
         sampled = sampled_by(before, rows.tokens, self.version)
         some, last = rows.tokens.lengths > 0, np.full(len(rows), self.version)
         last[some] = sampled.values[rows.tokens.offsets[1:][some] - 1]
@@ -161,7 +160,7 @@ class Making:
             text=self._texts(t.tolist() for t in rows.tokens.rows()),
             length=rows.tokens.lengths,
             version=last,
-            temperature=np.array(warmth, float),
+            temperature=np.where(idle, [b.temperature for b in begun], self.temperature),
             extra={**rows.extra, "token_version": sampled} if self.mixed else rows.extra,
         )
 

@@ -198,8 +198,8 @@ class Starts:
             name = str(rollouts.id[row])
             stream = self.unfinished[sources[name]].stream if name in sources else name
             prompt, ended = str(pool.ids[rollouts.prompt[row]]), rollouts.finish[row] == "stop"
-            warmth = float(rollouts.temperature[row])
-            left[name] = Unfinished(prompt, trail, stream, self.texts.get(name), ended, warmth)
+            temperature = float(rollouts.temperature[row])
+            left[name] = Unfinished(prompt, trail, stream, self.texts.get(name), ended, temperature)
         self.unfinished = left  # a new one: a twin keeps what it has seen
 
     def give_up(self, step: int) -> None:
