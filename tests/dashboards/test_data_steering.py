@@ -176,4 +176,4 @@ def test_sentences():
     assert sentence("step", {"n": 3}) == "3 single steps"
     assert sentence("undo", {"id": "a1"}, {"a1": "rollouts 64"}) == "undo rollouts 64"
     assert sentence("undo", {}) == "undo the last command that lasts"
-    assert Told("1", 9, "set", "", "", "taken").line == "acts at step 9, which is being made"
+    assert Told("1", 9, "set", "", "", "taken").line == "acts at step 9, not made yet"

@@ -8,7 +8,7 @@ from workbench.methods.grpo import Grpo
 from workbench.pipeline import Pipeline
 from workbench.views.data_difficulty import Asking
 from workbench.views.keys import Keys
-from workbench.views.listing import Head, Line, Listing, cell, number
+from workbench.views.listing import Head, Line, Listing, because, cell, number
 from workbench.views.page import Dashboard
 from workbench.views.pages.difficulty import before
 from workbench.views.plots_difficulty import AskedPlot, HistogramPlot
@@ -42,7 +42,7 @@ def test_one_prompt_with_its_asks_and_reasons(page):
     assert sum(p.made.source.data["asked"]) == data.asked[row]
     rows = p.asks.state["rows"]
     assert [r["key"] for r in rows] == sorted((r["key"] for r in rows), key=int, reverse=True)
-    assert rows[0]["cells"][5] == "no scores recorded"  # mopps names no scores; what it believed stands beside
+    assert [name for name, _ in rows[0]["cells"][5]["chips"]] == ["draw", "distance"]
     assert rows[0]["cells"][2].endswith(" %")
     p.asks._handle_msg({"pick": rows[-1]["key"]})
     assert shown.chosen.step == int(rows[-1]["key"])
@@ -142,6 +142,12 @@ def test_a_listing_turns_pages_and_only_reports_rows_in_view():
     listing._handle_msg({"pick": "1"})
     assert picked == ["3", "1"]
     assert listing.page_of(2) == 0
+
+
+def test_a_prompt_is_asked_because_of_its_scores_or_without():
+    assert because({"draw": 0.25, "distance": None, "gap": float("nan")})["chips"] == [["draw", "0.25"]]
+    assert because({"draw": None, "distance": float("nan")})["text"] == "without a score"
+    assert because({}) == "no scores recorded"
 
 
 def test_numbers_of_any_scale():

@@ -20,7 +20,7 @@ from workbench.views.heat import Heat
 from workbench.views.heatmap import AHEAD, HeatMap
 from workbench.views.plots import CurvesPlot, StackPlot, follow, steps_range
 from workbench.views.state import OBSERVED
-from workbench.views.tables import Curves, Note, Prompts
+from workbench.views.tables import Completion, Curves, Note, Prompts
 from workbench.views.theme import BUDGET, SECONDS
 
 
@@ -158,10 +158,20 @@ def test_the_group_shown_first_is_a_mixed_one(recording):
     assert [c.id for c in own.rows] == [c.id for c in group.rows]
 
 
+def test_a_completion_that_was_cut_says_so_once_and_shows_no_empty_parts():
+    nan = float("nan")
+    cut = Completion("1", "x", "", nan, nan, nan, nan, 2, "pruned", "pruned", "quality_head", {"format": nan})
+    assert (row(cut)["note"], row(cut)["parts"]) == ("2 tokens · pruned · quality head", [])
+    whole = cut._replace(finish="stop", fate="trained", reason="", answer="4", parts={"format": 1, "exactness": 0})
+    assert row(whole)["note"] == "2 tokens · stop · trained · read as 4"
+    assert row(whole)["parts"] == [["format", 1.0], ["exactness", 0.0]]
+
+
 def test_what_a_world_says_of_itself_is_words():
     live = {"parameters": 1_353_120, "device": "cpu", "threads": 2, "engine": "TransformersEngine", "lr": 1e-4}
     assert machine(live) == "1.4M parameters · cpu, 2 threads · transformers engine"
     assert machine({"parameters": 38, "dtype": "float64", "device": "cpu"}) == "38 parameters · float64 · cpu"
+    assert machine({"device": "cpu", "threads": 1}) == "cpu, 1 thread"
     assert machine({}) == ""
 
 

@@ -164,7 +164,7 @@ def test_controls_say_what_became_of_each_request():
     assert "add nope" in lines[0]
     assert "refused: no method &lt;nope&gt;" in lines[0]
     assert "prompt p7: in every step" in lines[1]
-    assert "acts at step 5, which is being made" in lines[1]
+    assert "acts at step 5, not made yet" in lines[1]
     session.say(n_steps=5)
     assert "applied at step 5" in panel.became.value
     panel.prompt.value = "p8"

@@ -149,7 +149,7 @@ def prompt(history: History, belief: str) -> str:
     """What the chosen prompt is, and how it fared."""
     if not history.text:
         return empty("No prompt chosen", "Click a row of the heat map to see one prompt's history.")
-    asked, solved = int(np.sum(history.asked)), int(np.sum(history.solved))
+    asked, solved, times = int(np.sum(history.asked)), int(np.sum(history.solved)), len(history.asked_step)
     now, band = "–", ""
     if len(history.mean):
         now, band = percent(history.mean[-1]), f"{percent(history.low[-1])} to {percent(history.high[-1])}"
@@ -157,7 +157,7 @@ def prompt(history: History, belief: str) -> str:
     answer = html(history.answer, 60) or "–"
     stats = [
         stat(f"Now, {belief}", now, band),
-        stat("Asked", f"{asked:,}", f"rollouts in {len(history.asked_step):,} steps; {share} solved"),
+        stat("Asked", f"{asked:,}", f"rollouts in {times:,} step{'s' * (times != 1)}; {share} solved"),
         stat("Reference answer", f"<small>{answer}</small>", html(history.stratum, 40)),
     ]
     return f'<pre dir="auto">{html(history.text, 1500)}</pre><div class="stats">{"".join(stats)}</div>'
@@ -222,7 +222,7 @@ def told_table(told: Sequence[Told], shown: int = 12) -> str:
     )
     rest = len(told) - shown
     more = f'<div class="quiet">and {rest:,} more, in the store\'s table commands</div>' if rest > 0 else ""
-    return f'<table><tr><th class="n">step</th><th>what</th><th>who</th><th>became</th></tr>{lines}</table>{more}'
+    return f'<table><tr><th class="n">step</th><th>what</th><th>who</th><th>outcome</th></tr>{lines}</table>{more}'
 
 
 def asked(questions: Sequence[Asked]) -> str:

@@ -30,7 +30,7 @@ export function render({model, el}) {
       mark.title = r.correct === 1 ? "correct" : r.correct === 0 ? "wrong" : "not verified"
       const reward = node("div", "num")
       reward.append(node("b", "", r.reward === null ? "no reward" : r.reward.toFixed(3)))
-      reward.append(node("small", "", r.parts.map(([k, v]) => `${k} ${v === null ? "–" : v.toFixed(2)}`).join(" · ")))
+      reward.append(node("small", "", r.parts.map(([k, v]) => `${k} ${v.toFixed(2)}`).join(" · ")))
       const advantage = node("div", "adv")
       const track = node("div", "track")
       if (r.advantage) {

@@ -75,9 +75,8 @@ class Completions(JSComponent):
 
 def row(c: Completion) -> dict:
     """A completion as plain values for the browser: null for NaN, text cut and made visible."""
-    fate = " · ".join(x for x in (c.fate, c.reason.replace("_", " ")) if x)
-    note = f"{c.length:,} tokens · {shown(c.finish, 20)} · {shown(fate, 60)}"
-    answer = f" · read as {shown(c.answer, 40)}" if c.answer else ""
+    became = dict.fromkeys(shown(x, 40) for x in (c.finish, c.fate, c.reason.replace("_", " ")) if x)  # each once
+    note = " · ".join([f"{c.length:,} tokens", *became, *([f"read as {shown(c.answer, 40)}"] if c.answer else [])])
     return {
         "id": c.id,
         "text": shown(c.text, CUT) or "(empty)",
@@ -85,8 +84,8 @@ def row(c: Completion) -> dict:
         "reward": _value(c.reward),
         "correct": _value(c.correct),
         "advantage": _value(c.advantage),
-        "parts": [[shown(k, 24), _value(v)] for k, v in list(c.parts.items())[:6]],
-        "note": note + answer,
+        "parts": [[shown(k, 24), float(v)] for k, v in c.parts.items() if v == v][:6],
+        "note": note,
     }
 
 

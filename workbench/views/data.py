@@ -373,7 +373,7 @@ def _number(value: float | None) -> float:
 def machine(world: Mapping[str, Any]) -> str:
     """What a world told about itself, in words: 1.4M parameters · cpu, 2 threads · transformers engine."""
     n, threads = world.get("parameters"), world.get("threads")
-    where = [str(world.get("device") or ""), f"{threads} threads" if threads else ""]
+    where = [str(world.get("device") or ""), f"{threads} thread{'s' * (threads != 1)}" if threads else ""]
     engine = str(world.get("engine") or "").removesuffix("Engine").lower()
     said = (f"{count(n)} parameters" if isinstance(n, int) else "", str(world.get("dtype") or ""))
     return " · ".join(filter(None, (*said, ", ".join(filter(None, where)), f"{engine} engine" if engine else "")))

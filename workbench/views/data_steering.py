@@ -40,7 +40,7 @@ class Told(NamedTuple):
         if self.state == "applied":
             return f"applied at step {self.step:,}"
         if self.state == "taken":
-            return f"acts at step {self.step:,}, which is being made"
+            return f"acts at step {self.step:,}, not made yet"
         if self.state == "refused":
             return f"refused: {self.why}"
         return f"asked; {self.why} …" if self.why else "asked, waits for the step in hand"
@@ -111,11 +111,11 @@ def record(rows: Sequence[Mapping[str, Any]], step: int) -> list[Told]:
     """The recorded commands (rows of the question `commands`, the oldest first), the newest first, as they stand when
     `step` is the last one recorded. Those that were undone, and those that undo, cannot be undone."""
     told: list[Told] = []
+    said: dict[str, str] = {}
     undoes: dict[str, str] = {}
     for row in rows:
-        payload = _payload(row)
-        undoes[str(payload.get("id") or "")] = str(payload.get("undoes") or "")
-        told.append(recorded(row, step, {t.id: t.what for t in told} if row["kind"] == "refused" else {}))
+        told.append(new := recorded(row, step, said))
+        said[new.id], undoes[new.id] = new.what, str(_payload(row).get("undoes") or "")
     settled = taken_back(undoes) | {id for id, undone in undoes.items() if undone}
     return [t._replace(undoable=t.undoable and t.id not in settled) for t in reversed(told)]
 

@@ -83,6 +83,14 @@ def cell(
     return made
 
 
+def because(scores: Mapping[str, float | None]) -> dict[str, object] | str:
+    """Why a prompt was asked, as a cell: the numbers that it was chosen by, or that there are none."""
+    known = {name: score for name, score in scores.items() if score is not None and score == score}
+    if known:
+        return cell(chips=known)
+    return cell("without a score", note="as a pinned prompt") if scores else "no scores recorded"
+
+
 def number(value: float | None) -> str:
     """A number of unknown scale in about four digits; a dash where there is none."""
     if value is None or value != value:

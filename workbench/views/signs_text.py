@@ -70,9 +70,8 @@ def bins_table(rates: Rates, name: str, span: Span) -> str:
     if not keys:
         return empty("Nothing to count yet", "Rates appear once trained rollouts have a reference of this kind.")
     width = (span.high - span.low) / BINS
-    top = "".join(
-        f'<th class="n">{span.low + k * width:.2f} to {span.low + (k + 1) * width:.2f}</th>' for k in range(BINS)
-    )
+    wraps = '<th class="n" style="white-space:normal">'  # or the last column would be out of sight
+    top = "".join(f"{wraps}{span.low + k * width:.2f} to {span.low + (k + 1) * width:.2f}</th>" for k in range(BINS))
     lines = []
     for estimator, size in keys:
         mine = rates.take((rates.estimator == estimator) & (rates.size == size))
@@ -82,7 +81,7 @@ def bins_table(rates: Rates, name: str, span: Span) -> str:
             f'<tr><td>{html(estimator, 60)}</td><td class="n">{size}</td>{cells}{_cell(mine.counts.sum(0), name)}</tr>'
         )
     return (
-        f'<div style="overflow-x:auto"><table><tr><th>estimator</th><th class="n">group size</th>{top}<th class="n">all</th></tr>{"".join(lines)}</table></div>'
+        f'<div style="overflow-x:auto"><table><tr><th>estimator</th>{wraps}group size</th>{top}<th class="n">all</th></tr>{"".join(lines)}</table></div>'
         f'<div class="quiet">Share of rollouts; below it, how many it is over. Columns: the reference, which is the mean reward of the prompt, hardest first. '
         f"Group size: its rollouts that reached the loss.</div>"
     )

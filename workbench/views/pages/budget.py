@@ -10,7 +10,7 @@ from workbench.views import cards, cards_budget
 from workbench.views.asking import Asked
 from workbench.views.data import RunData, Source
 from workbench.views.data_budget import OTHER, BudgetOf, asks, budget, decisions
-from workbench.views.listing import Head, Line, Listing, cell, number
+from workbench.views.listing import Head, Line, Listing, because, cell, number
 from workbench.views.pages.base import Page, card, grid, pane, plot, put
 from workbench.views.plots import StackPlot, follow, steps_range
 from workbench.views.plots_budget import KINDS, PARTS, AskedPlot, SavingsPlot
@@ -238,10 +238,17 @@ def _costs(key: str, name: dict, cost, unit: str, i: int, most: float) -> Line:
 def _ask(r) -> Line:
     solved = "–" if r.solved != r.solved or not r.tried else f"{r.solved:g} of {r.tried:,}"
     purpose = cell(r.purpose, note=" · ".join(x for x in (f"round {r.round + 1}" if r.round else "", r.start) if x))
-    why = cell(chips=r.why) if r.why else "no scores recorded"
     return Line(
         f"{r.step}|{r.prompt}",
-        (f"{r.step:,}", cell(r.text or r.prompt, note=r.stratum), purpose, f"{r.n:,}", solved, f"{r.tokens:,}", why),
+        (
+            f"{r.step:,}",
+            cell(r.text or r.prompt, note=r.stratum),
+            purpose,
+            f"{r.n:,}",
+            solved,
+            f"{r.tokens:,}",
+            because(r.why),
+        ),
     )
 
 

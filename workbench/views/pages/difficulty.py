@@ -11,7 +11,7 @@ from workbench.views.data import RunData, Source
 from workbench.views.data_difficulty import EDGE, LOSS, MANY, TRIES, Asking, Difficulty, Frontier, Listed, difficulty
 from workbench.views.heatmap import HeatMap
 from workbench.views.keys import Keys
-from workbench.views.listing import Head, Line, Listing, cell
+from workbench.views.listing import Head, Line, Listing, because, cell
 from workbench.views.pages.base import Asked, Page, card, grid, pane, plot, put
 from workbench.views.plots import PromptPlot, follow, steps_range
 from workbench.views.plots_difficulty import OUTCOMES, ZONES, AskedPlot, CalibrationPlot, HistogramPlot, ZonesPlot
@@ -214,7 +214,7 @@ class DifficultyPage(Page):
             Line(
                 f"{a.step[i]:.0f}",
                 (f"{a.step[i]:,.0f}", f"{a.asked[i]:,.0f}", percent(believed[i]), f"{a.solved[i]:g} of {a.tried[i]:,.0f}", _tokens(a.length[i]),
-                 cell(chips=a.why[i]) if a.why[i] else "no scores recorded"),
+                 because(a.why[i])),
             )
             for i in newest
         ]  # fmt: skip
