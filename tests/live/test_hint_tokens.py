@@ -148,6 +148,13 @@ def test_hinted_rollouts_may_fork(world, tmp_path):
             assert ((r.parent != "") & (lead > 0)).any()
             assert np.isfinite(step.update["loss"])
             writer.append(step)
+    rows = np.arange(len(r)).tolist()
+    asked = {"node": r.id.tolist(), "row": rows, "first": [0] * len(r), "last": r.length.tolist(), "cut": [99] * len(r)}
+    with Store.open(tmp_path) as store:
+        told = {s["row"]: s for s in store.ask("page_segments", step=step.step, **asked).to_pylist()}
+    for i in rows:  # segments count from the first token that was generated
+        assert told[i]["tokens"] == r.tokens.row(i)[lead[i] :].tolist()
+        assert told[i]["credit"] == pytest.approx(a.tokens.row(i)[lead[i] :].mean())
 
 
 def test_hinted_rollouts_may_be_carried(world):
