@@ -46,9 +46,11 @@ def test_only_closed_tabs_are_left_out(name, caplog):
     assert told == ["AssertionError", "ZeroDivisionError", "Failed sending message"]
 
 
-def test_bokeh_words_its_warning_so():
+def test_bokeh_and_panel_word_their_warning_so():
     import inspect
 
     from bokeh.server.views import ws
+    from panel.io import document
 
     assert UNSENT in inspect.getsource(ws)
+    assert f'logger.warning("{UNSENT}")' in inspect.getsource(document)

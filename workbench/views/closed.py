@@ -11,11 +11,13 @@ from types import TracebackType
 
 from tornado.websocket import WebSocketClosedError
 
-LOGGERS = ("asyncio", "tornado.application", "bokeh.server.protocol_handler", "bokeh.server.views.ws")
+LOGGERS = (
+    "asyncio", "tornado.application", "bokeh.server.protocol_handler", "bokeh.server.views.ws", "panel.io.document"
+)  # fmt: skip
 """Who complains."""
 
 UNSENT = "Failed sending message as connection was closed"
-"""Bokeh's warning of a message that came too late."""
+"""Bokeh's and Panel's warning of a message that came too late."""
 
 
 class ClosedTabs(logging.Filter):
