@@ -5,7 +5,6 @@ from __future__ import annotations
 import panel as pn
 import panel_material_ui as pmui
 
-from workbench.views import theme
 from workbench.views.cards import head, html
 from workbench.views.data_groups import GroupFacts, Place
 from workbench.views.state import Selection
@@ -28,7 +27,12 @@ class GroupPicker:
             label="Training step", value=1, start=1, end=1, step=1, width=130, size="small", margin=(10, 12, 0, 0)
         )
         self.group = pmui.Select(
-            label="Group of the step", options={}, width=380, size="small", margin=(10, 12, 0, 0), styles=theme.FITS
+            label="Group of the step",
+            options={},
+            sizing_mode="stretch_width",
+            max_width=380,
+            size="small",
+            margin=(10, 12, 0, 0),
         )
         self.step.param.watch(self._stepped, "value")
         self.group.param.watch(self._picked, "value")

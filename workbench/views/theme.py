@@ -78,10 +78,6 @@ SIDE = """
 @media (max-width: 1000px) { :host { grid-column: 1 / -1; } }
 """
 """Cards above each other in one place of the page, SPAN twelfths wide."""
-
-FITS = {"max-width": "calc(100% - 12px)"}
-"""Styles of a wide field, which a narrow window makes narrower."""
-
 HTML = """
 :host { --ink: var(--panel-on-surface-color, #222); color: var(--ink); font-size: 13px; line-height: 1.45; }
 .head { display: flex; flex-wrap: wrap; gap: 2px 14px; align-items: baseline; }

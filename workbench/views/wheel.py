@@ -84,7 +84,7 @@ class Wheel:
             )
         }  # fmt: skip
         self.checkpoint = button("Checkpoint", "save", lambda: ask("checkpoint"))
-        self.undoing = pmui.Select(label="Undo", options={}, width=420, styles=theme.FITS, **small)
+        self.undoing = pmui.Select(label="Undo", options={}, sizing_mode="stretch_width", max_width=420, **small)
         self.undo = button("Undo", "undo", self._undo, margin=(10, 6, 0, 0))
         self.name = pmui.TextInput(
             label="Your name", value=self.browser.who, placeholder=me(), max_length=40, width=160, **small
