@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TypeVar
-from zlib import crc32
 
 import numpy as np
 import torch
@@ -18,6 +17,7 @@ import torch.distributed as dist
 from workbench import processes
 from workbench.types import Plan
 from workbench.worlds.microbatch import Tally
+from workbench.worlds.waiting import mark_of
 
 T = TypeVar("T")
 
@@ -26,9 +26,7 @@ def check(plan: Plan) -> None:
     """Raise ProcessError where another process has planned something else: they would wait for each other, or take each
     other's rows for their own."""
     if processes.ranks() > 1:
-        columns = (plan.prompt, plan.n, plan.max_tokens, plan.start, plan.purpose, plan.context, plan.ordinal)
-        mark = crc32(repr([column.tolist() for column in columns]).encode("utf-8", "replace"))
-        processes.same(mark, f"plans for step {plan.step}")
+        processes.same(mark_of(plan), f"plans for step {plan.step}")
 
 
 def mine(batches: Sequence[T]) -> Sequence[T]:
