@@ -8,7 +8,9 @@ import sys
 
 import panel as pn
 
-from workbench.views.page import PERIOD, LivePage, card, pane, shell
+from workbench.views.frame import PERIOD, shell
+from workbench.views.page import LivePage
+from workbench.views.pages.base import card, pane
 from workbench.views.text import html
 
 store = sys.argv[1] if len(sys.argv) > 1 else "store"

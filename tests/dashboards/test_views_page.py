@@ -11,7 +11,8 @@ import pytest
 from workbench.store import Store
 from workbench.views import cards
 from workbench.views.asking import Asked, literal
-from workbench.views.page import Dashboard, LivePage, app, shell
+from workbench.views.frame import app, shell
+from workbench.views.page import Dashboard, LivePage
 from workbench.views.pages import PAGES
 from workbench.views.pages.base import Page
 from workbench.views.pages.live import Live
@@ -192,7 +193,7 @@ def test_a_group_stays_while_its_text_is_read(recording):
 
 
 def test_a_page_that_cannot_be_built_says_why(monkeypatch, tmp_path):
-    monkeypatch.setattr("workbench.views.page.Dashboard", lambda *_: 1 / 0)
+    monkeypatch.setattr("workbench.views.frame.Dashboard", lambda *_: 1 / 0)
     assert "division by zero" in app(str(tmp_path)).object
 
 

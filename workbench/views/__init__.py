@@ -1,4 +1,4 @@
-"""Drawing: state (what is chosen), data (what the store answers), views (figures and cards), page (the shell).
+"""Drawing: state (what is chosen), data (what the store answers), views (figures and cards), page (the shell), frame (what is served).
 
     from workbench.views import serve
     server, url = serve("store")
@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from workbench.views.page import app
+    from workbench.views.frame import app
     from workbench.views.server import serve
 
 __all__ = ["app", "serve"]
@@ -19,7 +19,7 @@ __all__ = ["app", "serve"]
 
 def __getattr__(name: str) -> object:
     if name == "app":
-        from workbench.views.page import app
+        from workbench.views.frame import app
 
         return app
     if name == "serve":

@@ -13,7 +13,7 @@ import panel as pn
 from tornado.web import RequestHandler
 
 from workbench.views.closed import keep_quiet
-from workbench.views.page import app
+from workbench.views.frame import app
 from workbench.views.pages import PAGES
 from workbench.views.ports import HOST, free_port, is_loopback, names_of
 
