@@ -84,7 +84,7 @@ COMMENT ON COLUMN attempts.ranks IS 'Ranks that write the run together: a step i
 COMMENT ON COLUMN attempts.target IS 'Step after which the run is finished, as this attempt has it; null where it was not told, and in rows of schema versions 1 to 3: then it is what the experiment says.';
 COMMENT ON COLUMN attempts.retention IS 'Token-level columns are kept for all groups, a sample or none.';
 COMMENT ON COLUMN attempts.share IS 'Share of the groups that is kept.';
-COMMENT ON COLUMN attempts.kept IS 'Token-level columns kept for all groups in any case, because a method needs them.';
+COMMENT ON COLUMN attempts.kept IS 'Token-level columns kept for all groups in any case: those that a method needs, and role with them.';
 
 CREATE TABLE statuses (
     run VARCHAR,
