@@ -145,3 +145,15 @@ def test_who_asks_is_what_the_browser_keeps_else_the_user_of_the_server():
     assert (wheel.who, wheel.name.value) == ("grace, page", "grace")
     wheel.name.value = " ada "
     assert (wheel.who, wheel.browser.who) == ("ada, page", "ada")
+
+
+def test_what_is_being_typed_stays_when_somebody_else_commands(steered):
+    run, wheel, look = steered
+    wheel.settings["prompts"].value_input = "1"
+    wheel.pipeline.value_input = "grpo + v"
+    run.helm.ask(Request.of("set", {"prompts": 8}, "eve"))
+    run.ready()
+    look()
+    assert wheel.settings["prompts"].value_input == "1"
+    assert wheel.pipeline.value_input == "grpo + v"
+    assert wheel.settings["group_size"].value == "4"
