@@ -39,6 +39,6 @@ def test_widths_multiply_and_the_last_one_that_forks_a_row_says_where():
 
 
 def test_tokens_of_their_own_for_each_fork_keep_their_places():
-    made = hook(fork([3, 1], [-1, -1], [[5, 8], [-1, -1]]), fork([1, 2], [-1, 2], [-1, 6]))(frontier(2))
-    assert made.token.tolist() == [[5, 8], [6, -1]]
+    made = hook(fork([3, 1], [-1, -1], [[5, 8], [-1, -1]]), fork([1, 3], [-1, 2], [-1, 6]))(frontier(2))
+    assert made.token.tolist() == [[5, 8], [6, 6]]  # one token is that of all forks of its row
     assert made.at.tolist() == [-1, 2]

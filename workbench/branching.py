@@ -100,12 +100,15 @@ def _noted(answer: Fork | Cut, due: np.ndarray) -> tuple[dict[str, np.ndarray], 
 
 
 def chosen(first: np.ndarray, one: np.ndarray, other: np.ndarray) -> np.ndarray:
-    """one (B,) or (B, m) where first (B,) holds, else other: (B,), or (B, m) filled up with -1."""
+    """one (B,) or (B, m) where first (B,) holds, else other: (B,), or (B, m), where one of (B,) is repeated and a narrower
+    one filled up with -1."""
     if one.ndim == other.ndim == 1:
         return np.where(first, one, other)
     m = max(x.shape[1] if x.ndim > 1 else 1 for x in (one, other))
-    wide = [x.reshape(len(x), -1) for x in (one, other)]
-    a, b = (np.pad(x, ((0, 0), (0, m - x.shape[1])), constant_values=-1) for x in wide)
+    a, b = (
+        np.pad(x, ((0, 0), (0, m - x.shape[1])), constant_values=-1) if x.ndim > 1 else np.repeat(x[:, None], m, 1)
+        for x in (one, other)
+    )
     return np.where(first[:, None], a, b)
 
 
