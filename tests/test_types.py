@@ -115,6 +115,13 @@ def test_joining_keeps_columns_that_only_some_rollouts_have() -> None:
     assert joined.extra["hint"].tolist() == ["", "a", "b", ""]
 
 
+def test_rollouts_with_and_without_tokens_are_not_joined() -> None:
+    whole = sampled([2])
+    for parts in ([whole, whole.with_(logp=None)], [whole.with_(logp=None), whole]):
+        with pytest.raises(ValueError, match="have logp and some have not"):
+            Rollouts.concat(parts)
+
+
 def test_columns_must_fit() -> None:
     with pytest.raises(ValueError, match="2 rollouts but 1 in column 'reward'"):
         sampled([2]).with_(reward=np.zeros(1))

@@ -452,6 +452,9 @@ class Rollouts:
         if len(parts) == 1:
             return parts[0]
         sizes = [len(p) for p in parts]
+        for name in ("tokens", "logp", "entropy", "role", "proximal", "current"):
+            if len({getattr(p, name) is None for p in parts}) > 1:
+                raise ValueError(f"some of the rollouts to be joined have {name} and some have not")
         return Rollouts(**{f.name: _concat([getattr(p, f.name) for p in parts], sizes) for f in fields(Rollouts)})
 
     @property
