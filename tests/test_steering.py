@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import threading
 import time
 from pathlib import Path
 
@@ -16,6 +17,8 @@ from workbench.experiment import Run
 from workbench.inbox import Inbox, Request
 from workbench.obeying import Helm
 from workbench.pipeline import Pipeline, Wishes, boosted, rehearse
+from workbench.steering import Remote
+from workbench.store import StoreError
 from workbench.types import Plan
 
 SMALL = Experiment(
@@ -485,6 +488,23 @@ def test_one_asks_while_the_run_is_prepared(tmp_path) -> None:
         seen = []
         assert not run.ready(stop=lambda: len(seen) > 1, told=lambda: seen.append(1))
         assert helm.paused
+
+
+def test_a_remote_goes_on_watching_a_store_that_could_not_be_read_once(tmp_path, monkeypatch) -> None:
+    with Run(SMALL.with_(store=str(tmp_path))) as run:
+        remote = Remote(str(tmp_path), run.run)
+        ask, failed, called = remote._store.ask, [], threading.Event()
+
+        def once(question, **params):
+            if not failed:
+                failed.append(question)
+                raise StoreError("compacted at this moment")
+            return ask(question, **params)
+
+        monkeypatch.setattr(remote._store, "ask", once)
+        remote.on_change(lambda _: called.set(), period=0.01)
+        assert called.wait(20)
+        assert failed == ["commands"]
 
 
 def test_every_word_reaches_a_run_in_another_process(elsewhere) -> None:

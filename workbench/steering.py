@@ -10,6 +10,7 @@ import json
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from html import escape
 from typing import Any
 
@@ -175,16 +176,18 @@ class Remote(Commands):
 
     def on_change(self, callback: Callable[[Remote], None], period: float = 1.0) -> None:
         """Call back when the record moves, or what is being done for a request, from a thread of its own, until the run
-        ends."""
+        ends. A store that cannot be read at a moment is read again after the next period."""
+        from workbench.store import StoreError
 
         def watch() -> None:
             seen = None
             while seen is None or seen[0] in ("running", "paused"):
-                n_commands = self._store.ask("commands", run=self.run).num_rows
-                now = (self.status, self.n_steps, n_commands, self.inbox.told())
-                if now != seen:
-                    seen = now
-                    callback(self)
+                with suppress(StoreError, OSError):
+                    n_commands = self._store.ask("commands", run=self.run).num_rows
+                    now = (self.status, self.n_steps, n_commands, self.inbox.told())
+                    if now != seen:
+                        callback(self)
+                        seen = now
                 time.sleep(period)
 
         threading.Thread(target=watch, name=f"watch {self.run}", daemon=True).start()
