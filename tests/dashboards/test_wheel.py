@@ -150,10 +150,11 @@ def test_who_asks_is_what_the_browser_keeps_else_the_user_of_the_server():
 def test_what_is_being_typed_stays_when_somebody_else_commands(steered):
     run, wheel, look = steered
     wheel.settings["prompts"].value_input = "1"
+    wheel.settings["group_size"].param.update(value="7", value_input="7")  # as a browser reports both
     wheel.pipeline.value_input = "grpo + v"
     run.helm.ask(Request.of("set", {"prompts": 8}, "eve"))
     run.ready()
     look()
     assert wheel.settings["prompts"].value_input == "1"
     assert wheel.pipeline.value_input == "grpo + v"
-    assert wheel.settings["group_size"].value == "4"
+    assert wheel.settings["group_size"].value == "7"

@@ -65,7 +65,7 @@ class Wheel:
         small = {"size": "small", "margin": (10, 8, 0, 0)}
         self.settings = {name: pmui.TextInput(label=label, width=120, **small) for name, (label, _) in SETTINGS.items()}
         for name, widget in self.settings.items():
-            widget.param.watch(lambda _, name=name: self._touch(name), ["value", "value_input"])
+            widget.param.watch(lambda *_, name=name: self._touch(name), ["value", "value_input"])
         self.apply = button("Apply at the next step", "check", self._apply, margin=(10, 6, 0, 0))
         self.pipeline = pmui.TextInput(label="Pipeline", placeholder="grpo + mopps", width=320, **small)
         self.pipeline.param.watch(lambda _: self._touch("pipeline"), "value_input")
