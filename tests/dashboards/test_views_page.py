@@ -5,6 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import panel as pn
 import param
 import pytest
 
@@ -274,7 +275,14 @@ def test_pages_of_a_run_have_the_steering_bar(recording):
             assert page.wheel.bar.visible
 
 
-def test_the_frame_follows_the_system_where_the_address_says_nothing(tmp_path):
+@pytest.fixture
+def colours():
+    """Leave Panel's theme, one for all that has no session, as it was."""
+    yield
+    pn.config.theme = None
+
+
+def test_the_frame_follows_the_system_where_the_address_says_nothing(tmp_path, colours):
     page = Dashboard(str(tmp_path))
     frame = shell(page)
     assert not frame.dark_theme

@@ -87,7 +87,7 @@ def test_marks_are_where_a_marker_stood_and_forks_inherit_those_before_them(scri
 def test_of_two_forks_the_first_speaks_where_the_last_does_not():
     alone, one, two = np.array([True, False]), np.array([7, 8]), np.array([[1, 2], [3, 4]])
     assert chosen(alone, one, one + 2).tolist() == [7, 10]
-    assert chosen(alone, one, two).tolist() == [[7, -1], [3, 4]]
+    assert chosen(alone, one, two).tolist() == [[7, 7], [3, 4]]
 
 
 def test_a_verb_may_hang_on_a_setting():

@@ -235,7 +235,7 @@ def test_an_experiment_runs_resumes_and_is_watched_by_its_url_alone(url, tmp_pat
         run = store.latest()
         assert json.loads(store.sql("SELECT experiment FROM runs")["experiment"][0].as_py())["store"] == url
     assert [p.name for p in (tmp_path / "data" / "checkpoints" / run).iterdir()] == ["step-000004"]
-    assert main(["demo", "--sim", "--resume", "--steps", "3", "--store", url, "--no-dashboard"]) == 0
+    assert main(["demo", "--sim", "--resume", "--steps", "7", "--store", url, "--no-dashboard"]) == 0
     for command, line in {
         "info": f"{run} .* finished +step 7",
         "check": "0 errors|everything is there",
