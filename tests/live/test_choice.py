@@ -45,6 +45,12 @@ def test_a_named_engine_takes_settings_and_auto_takes_none():
         choice.pick(toy_model(), "float32", {"max_rows": 7})
 
 
+@pytest.mark.parametrize("name", ["transformers", "graph", "http://127.0.0.1:9"])
+def test_a_setting_that_an_engine_does_not_take_is_named(name):
+    with pytest.raises(ValueError, match=f"the engine {name} has no 'max_row'"):
+        choice.pick(toy_model(), "float32", {"name": name, "max_row": 7})
+
+
 class OnGpu:
     """A model that says it is on a GPU."""
 

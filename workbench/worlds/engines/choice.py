@@ -5,12 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
+from inspect import signature
 
 import numpy as np
 import torch
 from transformers import PreTrainedModel
 
 from workbench import processes
+from workbench.settings import known
 from workbench.worlds.engines.draws import streams
 from workbench.worlds.engines.llama import supported
 from workbench.worlds.engines.transformers import TransformersEngine
@@ -96,10 +98,12 @@ def tokens_per_second(engine, vocabulary: int) -> float:
 def _graph(trained: PreTrainedModel, dtype: str, **settings):
     from workbench.worlds.engines.graph import GraphEngine
 
+    _known(settings, GraphEngine, "graph")
     return GraphEngine(trained, getattr(torch, dtype), **settings)
 
 
 def _plain(trained: PreTrainedModel, dtype: str, **settings) -> TransformersEngine:
+    _known(settings, TransformersEngine, "transformers")
     return TransformersEngine(trained, **settings) if dtype == "float32" else copied(trained, dtype, **settings)
 
 
@@ -116,13 +120,21 @@ def copied(trained: PreTrainedModel, dtype: str, **settings) -> TransformersEngi
 def _vllm(trained: PreTrainedModel, dtype: str, **settings):
     from workbench.worlds.engines.vllm import VllmEngine
 
+    _known(settings, VllmEngine, "vllm")
     return VllmEngine(trained, dtype, **settings)
 
 
 def _server(trained: PreTrainedModel, url: str, settings: Mapping):
     from workbench.worlds.engines.vllm_server import ServerEngine
 
+    _known(settings, ServerEngine, url)
     return ServerEngine(url, trained, **settings)
+
+
+def _known(settings: Mapping[str, object], engine: type, name: str) -> None:
+    """Raise ValueError for a setting that an engine does not take; its settings are its keyword arguments."""
+    takes = [p.name for p in signature(engine).parameters.values() if p.kind is p.KEYWORD_ONLY]
+    known(settings, takes, f"the engine {name}")
 
 
 MAKERS = {"transformers": _plain, "graph": _graph, "vllm": _vllm}
