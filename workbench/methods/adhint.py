@@ -24,6 +24,7 @@ CARD = Card(
         "bounds of the ratio, the noise, the exact forms of the entropy gate and of the re-weighting are ours: the paper's are not known",
         "a hint is cut between words: a method sees no tokenizer",
         "hint tokens that the selective mask leaves out stay in the loss's means over tokens, as tokens of advantage 0",
+        "beside another method that hints in the assistant's role, the tokens of its hints are trained as well",
         "the hinted half of a prompt that its plain half solved is not asked at all",
     ),
     unspent="prompts solved without help get no hinted rollouts",
