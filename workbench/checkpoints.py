@@ -7,7 +7,6 @@ there is to keep. Of several processes that make a run, the first one writes; al
 
 from __future__ import annotations
 
-import os
 import shutil
 import sys
 from collections.abc import Callable
@@ -36,6 +35,8 @@ def newest(folder: Path) -> tuple[Path, int] | None:
 def keep(folder: Path, step: int, world: Any, available: np.ndarray, also: Callable[[Path], None]) -> None:
     """Save the world and the (N,) mask of prompts that are in under a step, and remove the checkpoint before it; also writes
     what else belongs to it into the folder. Raises what writing raises, and leaves the one before it then."""
+    from workbench.store.folder import fsync
+
     final, part = of_step(folder, step), folder / f"step-{step:06d}.tmp"
 
     def begin() -> None:
@@ -47,7 +48,8 @@ def keep(folder: Path, step: int, world: Any, available: np.ndarray, also: Calla
         state = np.empty(0, np.uint8) if torch is None else torch.get_rng_state().numpy()
         np.savez(part / POSITION, available=available, torch=state)
         also(part)
-        _to_disk(part)
+        for path in [*sorted(p for p in part.rglob("*") if p.is_file()), part]:
+            fsync(path)  # a rename may get to the disk before what it names
         part.rename(final)
 
     try:
@@ -74,13 +76,3 @@ def position(checkpoint: Path) -> np.ndarray | None:
 
             torch.set_rng_state(torch.from_numpy(kept["torch"].copy()))
         return kept["available"]
-
-
-def _to_disk(folder: Path) -> None:
-    """Wait until the files of a folder are on the disk: a rename may get there before what it names."""
-    for path in [*sorted(p for p in folder.rglob("*") if p.is_file()), folder]:
-        handle = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
