@@ -14,7 +14,9 @@ import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-from workbench.types import Pool, Rollouts
+from workbench.pipeline import Pipeline, run
+from workbench.stages import Method
+from workbench.types import Budget, Pool, Rollouts, Step
 from workbench.worlds.live import LiveWorld
 
 ALPHABET = ["<end>", "\n", " ", *"0123456789+=?", *"abcdefghijklmnop"]
@@ -81,6 +83,20 @@ class ToyTask:
         """Share of digits; correct where all are."""
         reward = np.array([sum(c.isdigit() for c in t) / max(1, len(t)) for t in rollouts.text], float)
         return replace(rollouts, reward=reward, correct=(reward == 1).astype(float))
+
+
+def step_of(world: LiveWorld, budget: Budget, *methods: Method, seed: int = 4) -> Step:
+    """The first step of a pipeline."""
+    return next(run(Pipeline(*methods), world, budget, steps=1, seed=seed))[1]
+
+
+def forward(world: LiveWorld, rollouts: Rollouts, i: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """(T,) log-probabilities and entropies of row i's tokens behind its plain prompt, a hint in the row included, by the
+    model's own forward; differentiable."""
+    prefix, answer = world.prefix(world.pool, int(rollouts.prompt[i])), rollouts.tokens.row(i).tolist()
+    logits = world.policy.model(input_ids=torch.tensor([[*prefix, *answer]])).logits[0, len(prefix) - 1 : -1]
+    logp = logits.log_softmax(-1)
+    return logp[range(len(answer)), answer], -(logp.exp() * logp).sum(-1)
 
 
 @pytest.fixture

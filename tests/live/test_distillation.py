@@ -11,7 +11,6 @@ import torch
 
 from workbench.methods.grpo import Grpo
 from workbench.methods.nudgerl import Nudgerl, distill_loss
-from workbench.pipeline import Pipeline, run
 from workbench.store import Store, Writer
 from workbench.types import Budget, Loss
 from workbench.worlds.contexts import lines_of
@@ -19,7 +18,7 @@ from workbench.worlds.live import LiveWorld
 from workbench.worlds.packing import StreamPolicy
 from workbench.worlds.policy import Policy
 
-from .conftest import toy_model, toy_tokenizer
+from .conftest import forward, step_of, toy_model, toy_tokenizer
 
 BUDGET = Budget(prompts=3, rollouts=24)
 
@@ -31,17 +30,6 @@ def world(task):
     plans[-1] = ""
     task.pool = replace(task.pool, extra={"strategies": plans})
     return LiveWorld(task, (toy_model(), toy_tokenizer()), seed=3, lr=0.0)
-
-
-def step_of(world, *methods, seed=4):
-    return next(run(Pipeline(*methods), world, BUDGET, steps=1, seed=seed))[1]
-
-
-def behind_the_prompt(world, rollouts, i):
-    """(T,) log-probabilities of row i's tokens behind its plain prompt, by the model's own forward; differentiable."""
-    prefix, answer = world.prefix(world.pool, int(rollouts.prompt[i])), rollouts.tokens.row(i).tolist()
-    logits = world.policy.model(input_ids=torch.tensor([[*prefix, *answer]])).logits[0, len(prefix) - 1 : -1]
-    return logits.log_softmax(-1)[range(len(answer)), answer]
 
 
 def gradient(world, rollouts, advantage, loss, penalties=()):
@@ -59,12 +47,12 @@ def gradient(world, rollouts, advantage, loss, penalties=()):
 
 
 def test_rows_show_what_their_tokens_are_worth_behind_the_plain_prompt(world, tmp_path):
-    step = step_of(world, Grpo(), Nudgerl(p_drop=0.3))
+    step = step_of(world, BUDGET, Grpo(), Nudgerl(p_drop=0.3))
     r, plain = step.rollouts, step.rollouts.extra["plain_logp"]
     assert len(r) == 24  # no row but those asked for
     hinted = np.flatnonzero(r.context != "")
     for i in range(len(r)):
-        assert plain.row(i) == pytest.approx(behind_the_prompt(world, r, i).detach().numpy(), abs=1e-5)
+        assert plain.row(i) == pytest.approx(forward(world, r, i)[0].detach().numpy(), abs=1e-5)
     moved = np.abs(plain.take(hinted).values - r.logp.take(hinted).values)
     assert moved.max() > 0.01  # the hint matters, so the hinted log-probabilities are another context's
     assert step.update["logp_gap"] < 1e-5  # what is trained in the objective is what was sampled
@@ -79,18 +67,18 @@ def test_rows_show_what_their_tokens_are_worth_behind_the_plain_prompt(world, tm
 @pytest.mark.parametrize("reduction", ["seq_mean", "token_mean", "const_len"])
 def test_the_distillation_weighs_the_same_beside_any_reduction(world, reduction):
     grpo, nudgerl = Grpo(reduction=reduction), Nudgerl(p_drop=0.3, distill=0.5)
-    step = step_of(world, grpo, nudgerl)
+    step = step_of(world, BUDGET, grpo, nudgerl)
     r, a = step.rollouts, step.advantage
     rows = np.flatnonzero(a.keep)
     alone = gradient(world, r, a, partial(grpo.loss, ()))
     together = gradient(world, r, a, partial(grpo.loss, ()), [partial(nudgerl.penalty, ())])
-    means = [a.value[i] * behind_the_prompt(world, r, int(i)).mean() for i in rows]
+    means = [a.value[i] * forward(world, r, int(i))[0].mean() for i in rows]
     explicit = -0.5 * torch.stack(means).mean()
     wide = max(r.length[rows])
     logp, mask = np.zeros((len(rows), wide)), np.zeros((len(rows), wide))
     for k, i in enumerate(rows):
         n = r.length[i]
-        logp[k, :n], mask[k, :n] = behind_the_prompt(world, r, int(i)).detach().numpy(), 1
+        logp[k, :n], mask[k, :n] = forward(world, r, int(i))[0].detach().numpy(), 1
     assert explicit.item() == pytest.approx(0.5 * distill_loss(a.value[rows], logp, mask), rel=1e-5)
     expected = torch.autograd.grad(explicit, world.policy.parameters)
     assert together - alone == pytest.approx(torch.cat([g.flatten() for g in expected]), abs=1e-5)
@@ -99,7 +87,7 @@ def test_the_distillation_weighs_the_same_beside_any_reduction(world, reduction)
 
 def test_the_log_probabilities_of_the_sampler_do_not_enter_the_distillation(world):
     nudgerl = Nudgerl(p_drop=0.3)
-    r, a = (step := step_of(world, Grpo(), nudgerl)).rollouts, step.advantage
+    r, a = (step := step_of(world, BUDGET, Grpo(), nudgerl)).rollouts, step.advantage
     penalties = [partial(nudgerl.penalty, ())]
     unknown = r.with_(logp=r.logp._replace(values=np.full_like(r.logp.values, np.nan)))
 
@@ -110,7 +98,7 @@ def test_the_log_probabilities_of_the_sampler_do_not_enter_the_distillation(worl
 
 
 def test_streams_see_the_same(world):
-    step = step_of(world, Grpo(), Nudgerl(p_drop=0.3))
+    step = step_of(world, BUDGET, Grpo(), Nudgerl(p_drop=0.3))
     r = step.rollouts
     lines = lines_of(r, world._starts.texts, lambda row, start: world.prefix(world.pool, row, start))
     for policy in (Policy(toy_model(), budget=60), StreamPolicy(toy_model(), budget=60, compile=False)):
@@ -125,7 +113,7 @@ def test_streams_see_the_same(world):
 
 
 def test_without_the_column_it_says_what_to_do(world):
-    step = step_of(world, Grpo(), Nudgerl(distill=0.0))
+    step = step_of(world, BUDGET, Grpo(), Nudgerl(distill=0.0))
     assert "plain_logp" not in step.rollouts.extra
     with pytest.raises(ValueError, match=r"distill=0"):
         gradient(world, step.rollouts, step.advantage, partial(Grpo().loss, ()), [partial(Nudgerl().penalty, ())])

@@ -18,7 +18,7 @@ from workbench.store import Store, Writer
 from workbench.types import Budget, Plan, Resume
 from workbench.worlds.live import LiveWorld
 
-from .conftest import toy_model, toy_tokenizer
+from .conftest import forward, step_of, toy_model, toy_tokenizer
 
 BUDGET = Budget(prompts=4, rollouts=32)
 
@@ -32,20 +32,8 @@ def world(task):
     return LiveWorld(task, (toy_model(), toy_tokenizer()), seed=3, lr=0.0)
 
 
-def step_of(world, *methods, seed=4):
-    return next(run(Pipeline(*methods), world, BUDGET, steps=1, seed=seed))[1]
-
-
-def alone(world, rollouts, i):
-    """(T,) log-probabilities and entropies of row i's tokens, hint included, by the model's own forward; differentiable."""
-    prefix, answer = world.prefix(world.pool, int(rollouts.prompt[i])), rollouts.tokens.row(i).tolist()
-    logits = world.policy.model(input_ids=torch.tensor([[*prefix, *answer]])).logits[0, len(prefix) - 1 : -1]
-    logp = logits.log_softmax(-1)
-    return logp[range(len(answer)), answer], -(logp.exp() * logp).sum(-1)
-
-
 def test_rows_show_the_tokens_of_their_hints(world):
-    r = step_of(world, Grpo(), Adhint()).rollouts
+    r = step_of(world, BUDGET, Grpo(), Adhint()).rollouts
     lead, hinted = hint_lengths(r), r.context != ""
     assert hinted.sum() >= 8
     assert np.array_equal(lead > 0, hinted)
@@ -56,23 +44,23 @@ def test_rows_show_the_tokens_of_their_hints(world):
         assert world.tokenizer.decode(r.tokens.row(i)[: lead[i]]) == told
         assert r.role.row(i).tolist() == [HINT] * len(told) + [OWN] * r.length[i]
     for i in range(len(r)):
-        logp, entropy = alone(world, r, i)
+        logp, entropy = forward(world, r, i)
         assert r.logp.row(i) == pytest.approx(logp.detach().numpy(), abs=1e-5)
         assert r.entropy.row(i) == pytest.approx(entropy.detach().numpy(), abs=1e-5)
 
 
 def test_without_training_them_hints_are_context(world):
-    r = step_of(world, Grpo(), Adhint(train_hints=False)).rollouts
+    r = step_of(world, BUDGET, Grpo(), Adhint(train_hints=False)).rollouts
     assert r.role is None
     assert np.array_equal(r.tokens.lengths, r.length)
-    shown = without_hints(step_of(world, Grpo(), Adhint()).rollouts)
+    shown = without_hints(step_of(world, BUDGET, Grpo(), Adhint()).rollouts)
     assert shown.role is None
     for name in ("tokens", "logp", "entropy"):  # nothing else changes: the same draws, the same record of them
         assert getattr(shown, name).values.tolist() == getattr(r, name).values.tolist()
 
 
 def test_the_advantages_of_hint_tokens_are_masked_and_gated(world):
-    step = step_of(world, Grpo(), Adhint())
+    step = step_of(world, BUDGET, Grpo(), Adhint())
     r, a, lead = step.rollouts, step.advantage, hint_lengths(step.rollouts)
     signs = set()
     for i in range(len(r)):
@@ -87,7 +75,7 @@ def test_the_advantages_of_hint_tokens_are_masked_and_gated(world):
 
 
 def test_the_gradient_is_that_of_exactly_those_tokens(world):
-    step = step_of(world, Grpo(), Adhint())
+    step = step_of(world, BUDGET, Grpo(), Adhint())
     r, a = step.rollouts, step.advantage
     caught = []
 
@@ -104,7 +92,7 @@ def test_the_gradient_is_that_of_exactly_those_tokens(world):
         if a.value[i] < 0:
             credit[: lead[i]] = 0
         credit *= entropy_gate(r.entropy.row(i), int(lead[i]))
-        explicit = explicit - (torch.tensor(credit) * alone(world, r, i)[0]).mean() / len(rows)
+        explicit = explicit - (torch.tensor(credit) * forward(world, r, i)[0]).mean() / len(rows)
     expected = torch.autograd.grad(explicit, world.policy.parameters)
     for got, want in zip(caught, expected, strict=True):
         assert torch.allclose(got, want, atol=1e-4)
@@ -133,7 +121,7 @@ def test_the_store_keeps_what_was_trained(world, tmp_path):
 
 
 def test_rows_that_hold_their_hints_are_read_by_any_world(world, task):
-    r = step_of(world, Grpo(), Adhint()).rollouts
+    r = step_of(world, BUDGET, Grpo(), Adhint()).rollouts
     other = LiveWorld(task, (toy_model(), toy_tokenizer()), seed=3, lr=0.0)
     assert other.score(r, frozenset({"current"})).current.values == pytest.approx(r.logp.values, abs=1e-5)
     with pytest.raises(ValueError, match="were not started from the plain prompt"):
@@ -158,7 +146,7 @@ def test_hinted_rollouts_may_fork(world, tmp_path):
 
 
 def test_hinted_rollouts_may_be_carried(world):
-    step = step_of(world, Grpo(), Adhint())
+    step = step_of(world, BUDGET, Grpo(), Adhint())
     r, lead = step.rollouts, hint_lengths(step.rollouts)
     i = int(np.flatnonzero(lead)[0])
     rows = np.arange(len(r)) == i
