@@ -34,7 +34,7 @@ MAY_IMPORT = {
     "stages": {"types", "pauses"},
     "methods": {"types", "numerics", "pauses", "stages", "methods"},
     "branching": {"types", "pauses", "stages"},
-    "catalog": {"methods", "stages"},
+    "catalog": {"settings", "methods", "stages"},
     "pipeline": {"types", "numerics", "stages", "branching", "catalog", "methods"},
     "tasks": {"types", "settings", "numerics", "tasks"},
     "store": {"types", "store", "numerics"},

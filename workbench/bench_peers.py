@@ -38,6 +38,7 @@ import numpy as np
 from workbench.bench_search import with_text
 from workbench.bench_store import make_pool, make_step
 from workbench.store import Writer
+from workbench.store.folder import bytes_in
 from workbench.types import Pool, Step
 
 if TYPE_CHECKING:
@@ -128,10 +129,10 @@ def _measure(
             for place, (name, record) in enumerate(recorders.items()):
                 folder = Path(where) / f"{repeat}-{place}"
                 folder.mkdir()
-                before = _bytes(Path(where))
+                before = bytes_in(Path(where))
                 with contextlib.redirect_stdout(io.StringIO()):
                     seconds[name].append(record(folder, pool, made))
-                size[name] = _bytes(Path(where)) - before
+                size[name] = bytes_in(Path(where)) - before
     return dict(seconds), size
 
 
@@ -246,7 +247,3 @@ def _trl(folder: Path, pool: Pool, made: Sequence[Step]) -> float:
         }  # fmt: skip
         trainer.log({})
     return time.perf_counter() - began
-
-
-def _bytes(folder: Path) -> int:
-    return sum(p.stat().st_size for p in folder.rglob("*") if p.is_file())

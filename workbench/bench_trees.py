@@ -21,7 +21,7 @@ from workbench.analysis.intervals import paired
 from workbench.analysis.summary import by_prompt
 from workbench.bench import Figure, card, machine, versions
 from workbench.experiment import Experiment, Run
-from workbench.numerics.forks import LOST, nodes_of
+from workbench.numerics.forks import LOST_FATES, nodes_of
 from workbench.numerics.trees import Segment, token_account
 from workbench.pipeline import Pipeline, advance
 from workbench.types import Budget, Resume, Rollouts, Step
@@ -117,7 +117,7 @@ def spent(step: Step, earlier: Mapping[str, int]) -> Counter[str]:
     r, made = step.rollouts, Counter[str]()
     resumed = np.array([earlier[s.rollout] if isinstance(s, Resume) else 0 for s in step.plan.start], np.int64)
     own = r.length - resumed[r.ask]
-    lost, nodes = np.isin(step.fate, LOST), nodes_of(r, step.fate)
+    lost, nodes = np.isin(step.fate, LOST_FATES), nodes_of(r, step.fate)
     flat = np.ones(len(r), bool)
     if nodes is not None:
         flat[[k for k in nodes["row"] if k >= 0]] = False

@@ -5,10 +5,10 @@ from __future__ import annotations
 import ast
 import importlib
 import pkgutil
-from difflib import get_close_matches
 from functools import cache
 
 from workbench import methods as _folder
+from workbench.settings import nearest
 from workbench.stages import VERBS, Method, Only
 
 
@@ -36,9 +36,7 @@ def make(slug: str, *, only: list[str] | None = None, **settings: object) -> Met
     slug = slug.replace("-", "_").lower()
     known = methods()
     if slug not in known:
-        near = get_close_matches(slug, known, 1)
-        hint = f"; did you mean {near[0]}?" if near else ""
-        raise ValueError(f"no method {slug!r}; there are {', '.join(known)}{hint}")
+        raise ValueError(f"no method {slug!r}; there are {', '.join(known)}{nearest(slug, known)}")
     try:
         method = known[slug](**settings)
     except TypeError as error:

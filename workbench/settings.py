@@ -21,9 +21,13 @@ def known(given: Iterable[str], names: Collection[str], what: str) -> None:
     """Raise ValueError for a name that is not one of those there, with the nearest of them."""
     for name in given:
         if name not in names:
-            near = get_close_matches(str(name), names, 1)
-            hint = f"; did you mean {near[0]}?" if near else ""
-            raise ValueError(f"{what} has no {name!r}{hint} (it takes {', '.join(sorted(names))})")
+            raise ValueError(f"{what} has no {name!r}{nearest(name, names)} (it takes {', '.join(sorted(names))})")
+
+
+def nearest(name: object, names: Iterable[str]) -> str:
+    """The end of a sentence about an unknown name: "; did you mean mopps?", or "" where none of the names is near."""
+    near = get_close_matches(str(name), list(names), 1)
+    return f"; did you mean {near[0]}?" if near else ""
 
 
 def number(name: str, value: object, low: float, high: float = math.inf) -> float:

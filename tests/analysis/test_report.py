@@ -96,7 +96,7 @@ def test_every_cited_question_is_printed_with_its_sql(store: Store, single: Docu
     assert cited == set(re.findall(r'id="sql-(\w+)"', page)) == set(made.questions())
     assert {"eval_tries", "wasted", "ledger_by_step", "sign_excess", "page_tree"} <= cited
     for ways in made.questions().values():  # and every one can be asked again as it is printed
-        store.sql(html.sql_of(ways[0]))
+        store.sql(ways[0].sql)
 
 
 def test_the_summary_says_what_the_store_says(store: Store, single: Document) -> None:

@@ -65,8 +65,8 @@ class OnGpu:
     ("unlike_llama", "parameters", "missing", "names", "why"),
     [
         ("", 0, "", ["transformers", "graph"], ""),
-        ("", choice.LARGE, "", ["transformers", "graph", "vllm"], ""),
-        ("", choice.LARGE, "vllm is not installed", ["transformers", "graph"], ""),
+        ("", choice.VLLM_FROM, "", ["transformers", "graph", "vllm"], ""),
+        ("", choice.VLLM_FROM, "vllm is not installed", ["transformers", "graph"], ""),
         ("it is a gpt2", 0, "", ["transformers", "vllm"], "it is a gpt2"),
         ("it is a gpt2", 0, "vllm is not installed", ["transformers"], "it is a gpt2; vllm is not installed"),
     ],

@@ -18,7 +18,7 @@ from workbench.types import Advantage, Ragged, Rollouts
 Credit = Callable[[list[int | None], np.ndarray, np.ndarray], np.ndarray]
 """(parents, rewards (n,) of leaves and NaN elsewhere, log-probabilities (n,)) of a tree's nodes -> advantages (n,)."""
 
-LOST = ("pruned", "discarded")
+LOST_FATES = ("pruned", "discarded")
 """Fates of rollouts that were given up, and the status of their nodes."""
 
 
@@ -30,7 +30,7 @@ def nodes_of(rollouts: Rollouts, fate: np.ndarray | None = None) -> dict[str, li
     given up were given up too: discarded where all of that was, else pruned."""
     rollouts = without_hints(rollouts)
     if fate is None:
-        fate = np.select([rollouts.finish == "pruned", rollouts.finish == "aborted"], LOST, "")
+        fate = np.select([rollouts.finish == "pruned", rollouts.finish == "aborted"], LOST_FATES, "")
     at = {id_: i for i, id_ in enumerate(rollouts.id)}
     parent = np.array([at.get(p, -1) for p in rollouts.parent], np.int64)
     if not (parent >= 0).any():
@@ -142,7 +142,7 @@ class _Nodes:
     def close(self, i: int) -> None:
         """The node added last is where rollout i ends."""
         self.columns["row"][-1] = i
-        if self.fate[i] in LOST:
+        if self.fate[i] in LOST_FATES:
             self.columns["status"][-1] = str(self.fate[i])
             reasons = self.rollouts.extra.get("cut_reason")
             self.columns["reason"][-1] = str(self.fate[i]) if reasons is None else str(reasons[i])

@@ -14,10 +14,10 @@ TRACKS = {
 """What a method names in `needs`, and the column of the rollouts that holds it."""
 
 
-def columns_of(needs: Collection[str]) -> frozenset[str]:
+def needed_columns(needs: Collection[str]) -> frozenset[str]:
     """The columns that hold what needs name, by either name; other needs are left as they are.
 
-    >>> sorted(columns_of({"behaviour", "hidden"}))
+    >>> sorted(needed_columns({"behaviour", "hidden"}))
     ['hidden', 'logp']
     """
     return frozenset(TRACKS.get(name, name) for name in needs)

@@ -10,7 +10,7 @@ import base64
 import hashlib
 from pathlib import Path
 
-from workbench.report.document import Asked, Block, Card, Code, Document, Figure, Prose, Section, Table
+from workbench.report.document import Block, Card, Code, Document, Figure, Prose, Section, Table
 from workbench.views.text import html
 
 HERE = Path(__file__).parent
@@ -106,11 +106,6 @@ def _queries(document: Document) -> str:
     for name, ways in document.questions().items():
         calls = "\n".join(w.call for w in ways[:12]) + (f"\n... and {len(ways) - 12} more" if len(ways) > 12 else "")
         out.append(f'<div class="query" id="sql-{html(name)}"><h4>{html(name)}</h4><pre class="call">{html(calls, 9000)}</pre>'
-                   f"<pre>{html(sql_of(ways[0]), 20000)}</pre></div>")  # fmt: skip
+                   f"<pre>{html(ways[0].sql.strip(), 20000)}</pre></div>")  # fmt: skip
     note = "Each can be asked again of the store: as it is called, and as the SQL it stands for (parameters of the first call filled in)."
     return f'<section class="level1" id="queries"><h2>Queries</h2><p>{note}</p>{"".join(out)}</section>'
-
-
-def sql_of(question: Asked) -> str:
-    """The statement of a question with its parameters filled in."""
-    return question.sql.strip()

@@ -8,7 +8,7 @@ import re
 from pathlib import Path
 
 from workbench.report import browser
-from workbench.report.document import Asked, Block, Card, Code, Column, Document, Figure, Prose, Table
+from workbench.report.document import Block, Card, Code, Column, Document, Figure, Prose, Table
 from workbench.report.svg import alone
 from workbench.views.text import shown
 
@@ -148,9 +148,5 @@ def _queries(document: Document) -> str:
     parts = []
     for name, ways in document.questions().items():
         calls = "\n".join(f"-- {w.call}" for w in ways[:12])
-        parts.append(f"-- {name}\n{calls}\n{_statement(ways[0])};\n")
+        parts.append(f"-- {name}\n{calls}\n{ways[0].sql.strip()};\n")
     return "\n".join(parts)
-
-
-def _statement(question: Asked) -> str:
-    return question.sql.strip()

@@ -52,7 +52,7 @@ def sizes(folder: str | Path) -> Sizes:
         return lake_care.sizes(folder)
     folder = Path(folder)
     current = files.read_current(folder)
-    parts = {name: _bytes(folder / name) for name in ("commits", "base", "payload", "checkpoints")}
+    parts = {name: files.bytes_in(folder / name) for name in ("commits", "base", "payload", "checkpoints")}
     waiting = {
         name: sum(1 for _ in files.commits_after(home, current.mark.get(name, -1)))
         for name, home in files.writers(folder)
@@ -185,7 +185,3 @@ def _unreadable(path: Path) -> str | None:
     except (duckdb.Error, pa.ArrowException, OSError) as error:
         return str(error).splitlines()[0]
     return None
-
-
-def _bytes(folder: Path) -> int:
-    return sum(p.stat().st_size for p in folder.rglob("*") if p.is_file()) if folder.is_dir() else 0

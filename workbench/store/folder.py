@@ -56,6 +56,11 @@ def fsync(path: Path) -> None:
         os.close(handle)
 
 
+def bytes_in(folder: Path) -> int:
+    """Bytes of all files below a folder; 0 where there is none."""
+    return sum(p.stat().st_size for p in folder.rglob("*") if p.is_file()) if folder.is_dir() else 0
+
+
 def write_durably(path: Path, text: str) -> None:
     """Replace a small file atomically; writers that do so at once do not meet."""
     scratch = path.with_name(f"{path.name}.{os.getpid()}-{threading.get_ident()}.tmp")

@@ -39,7 +39,7 @@ def prune(folder: str | Path, runs: Collection[str], *, tokens_only: bool = Fals
         there = store.runs()["run"].to_pylist()
     if wrong := [r for r in runs if r not in there]:
         raise StoreError(f"no run {wrong[0]!r} in {folder}; there are {', '.join(there) or 'none'}")
-    before = _bytes(folder)
+    before = files.bytes_in(folder)
     held = [files.lock(folder / "compact.lock")]
     try:
         if held[0] is None:
@@ -55,7 +55,7 @@ def prune(folder: str | Path, runs: Collection[str], *, tokens_only: bool = Fals
         for lock in held:
             if lock is not None:
                 lock.close()
-    return before - _bytes(folder)
+    return before - files.bytes_in(folder)
 
 
 def _rewrite(folder: Path, runs: set[str], tokens_only: bool, progress: Progress) -> None:
@@ -138,7 +138,3 @@ def _part_without(con: duckdb.DuckDBPyConnection, source: str, path: Path, runs:
     con.execute(f"COPY ({query}) TO {quoted(scratch)} (FORMAT parquet, COMPRESSION zstd)")
     publish(scratch, path)
     return True
-
-
-def _bytes(folder: Path) -> int:
-    return sum(p.stat().st_size for p in folder.rglob("*") if p.is_file())

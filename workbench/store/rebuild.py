@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from workbench.store.errors import StoreError
 from workbench.store.retention import TOKEN_COLUMNS, missing
-from workbench.store.tables import array_of, columns_of
+from workbench.store.tables import array_of, columns_from_arrays
 from workbench.types import Advantage, Event, Node, Plan, Pool, Ragged, Resume, Rollouts, Step, Text
 
 if TYPE_CHECKING:
@@ -216,7 +216,7 @@ def _rollouts(cut: Mapping[str, pa.Table], rows: _Rows, extra: Mapping[str, np.n
         **text,
         rewards={name: value[names == name] for name in dict.fromkeys(names)},
         **{c: _ragged(wide[c]) for c in TOKEN_COLUMNS},
-        extra=columns_of(extra),
+        extra=columns_from_arrays(extra),
     )
 
 

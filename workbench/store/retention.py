@@ -13,7 +13,7 @@ from hashlib import blake2b
 import numpy as np
 import pyarrow as pa
 
-from workbench.numerics.tracks import columns_of
+from workbench.numerics.tracks import needed_columns
 from workbench.store.errors import StoreError
 from workbench.types import Ragged, Rollouts
 
@@ -41,7 +41,7 @@ class Retention:
     @property
     def always(self) -> tuple[str, ...]:
         """Token-level columns kept for all."""
-        needed = columns_of(self.needs)
+        needed = needed_columns(self.needs)
         return tuple(c for c in TOKEN_COLUMNS if c in needed or (c == "role" and needed.intersection(TOKEN_COLUMNS)))
 
     def kept(self, step: int, prompt_ids: np.ndarray) -> np.ndarray:
@@ -72,7 +72,7 @@ class Retention:
 def missing(columns: Mapping[str, pa.ChunkedArray], needs: Collection[str]) -> tuple[str, int] | None:
     """(column, rows kept) of the first needed column that is not there for every rollout; None where all are."""
     for name in TOKEN_COLUMNS:
-        if name in columns_of(needs) and columns[name].null_count:
+        if name in needed_columns(needs) and columns[name].null_count:
             return name, len(columns[name]) - columns[name].null_count
     return None
 

@@ -103,7 +103,7 @@ def array_rows(scope: str, named: Mapping[str, object]) -> list[dict]:
     return [_array_row(scope, name, np.asarray(value)) for name, value in flat.items()]
 
 
-def columns_of(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray | Ragged]:
+def columns_from_arrays(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray | Ragged]:
     """Arrays by name, with ragged columns put together again."""
     return {
         name: Ragged(value, arrays[name + OFFSETS]) if name + OFFSETS in arrays else value

@@ -19,7 +19,7 @@ from workbench.store.ledger import Origins
 from workbench.store.schema import tables as declared
 from workbench.types import Pool, Rollouts, Step
 
-Columns = Mapping[str, Sequence] | pa.Table
+Given = Mapping[str, Sequence] | pa.Table
 """Columns by name, of equal length; those of the declared table, without run, rank, seq and step."""
 KEY = ("run", "rank", "seq", "step")
 KINDS = ("prompt", "model", "tool", "feedback", "probe")
@@ -32,7 +32,7 @@ MOST_DECISIONS = 1024
 class Forest:
     """The trees of a step, checked; raises LedgerError where a law is broken, naming the node."""
 
-    def __init__(self, step: int, nodes: Columns, rollouts: Rollouts) -> None:
+    def __init__(self, step: int, nodes: Given, rollouts: Rollouts) -> None:
         self.name, self.rollouts = f"step {step}", rollouts
         self.columns = _columns("nodes", nodes, ("node_id", "tree_id", "parent_id", "n_tokens"))
         c, n = self.columns, len(self.columns["node_id"])
@@ -152,7 +152,7 @@ class Forest:
 
 
 def tables(
-    step: Step, forest: Forest | None, decisions: Columns | None, scores: Columns | None, pool: Pool
+    step: Step, forest: Forest | None, decisions: Given | None, scores: Given | None, pool: Pool
 ) -> dict[str, Mapping[str, object]]:
     """Rows of nodes, decisions and advantages of what was given beside a step."""
     made = {}
@@ -165,7 +165,7 @@ def tables(
     return made
 
 
-def decision_table(step: int, decisions: Columns, forest: Forest | None, rollouts: Rollouts) -> dict[str, object]:
+def decision_table(step: int, decisions: Given, forest: Forest | None, rollouts: Rollouts) -> dict[str, object]:
     """The rows of `decisions`; of more than MOST_DECISIONS those without effect are thinned, with their weight."""
     c = _columns("decisions", decisions, ("node_id", "kind", "outcome"))
     _known(f"step {step}: a decision", c["node_id"], forest, rollouts)
@@ -182,7 +182,7 @@ def decision_table(step: int, decisions: Columns, forest: Forest | None, rollout
     return made | {"step": step, "position": position, "weight": weight[position]}
 
 
-def score_table(step: int, scores: Columns, forest: Forest | None, rollouts: Rollouts) -> dict[str, object]:
+def score_table(step: int, scores: Given, forest: Forest | None, rollouts: Rollouts) -> dict[str, object]:
     """The rows of `advantages` that are said of nodes."""
     c = _columns("advantages", scores, ("node_id", "estimator", "term", "value"))
     _known(f"step {step}: a score", c["node_id"], forest, rollouts)
@@ -193,7 +193,7 @@ def score_table(step: int, scores: Columns, forest: Forest | None, rollouts: Rol
     return {**c, "step": step, "row": row, "rollout_id": leaf}
 
 
-def _columns(table: str, given: Columns, required: Sequence[str]) -> dict[str, list]:
+def _columns(table: str, given: Given, required: Sequence[str]) -> dict[str, list]:
     """Columns as lists of plain values; raises StoreError for columns that the table lacks, or that are missing."""
     names = given.column_names if isinstance(given, pa.Table) else list(given)
     unknown = sorted(set(names) - set(declared()[table].names) | set(names) & set(KEY))

@@ -168,9 +168,9 @@ class Writer:
         beliefs: Beliefs | None = None,
         evaluation: Rollouts | None = None,
         *,
-        nodes: trees.Columns | None = None,
-        decisions: trees.Columns | None = None,
-        scores: trees.Columns | None = None,
+        nodes: trees.Given | None = None,
+        decisions: trees.Given | None = None,
+        scores: trees.Given | None = None,
     ) -> None:
         """Record a finished step, the beliefs after it, an evaluation made after it, and the trees of its rollouts.
 

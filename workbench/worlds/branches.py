@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 UNJUDGED = ("pruned", "carried")
 """What the finish of an unfinished rollout is: nobody verifies it."""
 
-LOST = ("pruned", "aborted")
+LOST_FINISHES = ("pruned", "aborted")
 """What the finish of a rollout is that was given up: its place in the group is free."""
 
 

@@ -18,7 +18,7 @@ import numpy as np
 from workbench.pauses import MARKS, NOWHERE, Checkpoint, Pauses
 from workbench.stages import Branch, Prune
 from workbench.types import Cut, Fork, Frontier, Look, Ragged, Rollouts
-from workbench.worlds.branches import LOST, Decision, Grown
+from workbench.worlds.branches import LOST_FINISHES, Decision, Grown
 from workbench.worlds.engines import Session, Until
 from workbench.worlds.engines.draws import streams
 
@@ -217,7 +217,7 @@ class Growth:
 
     def _room(self) -> np.ndarray:
         """(G,) int64 forks that each group may still have."""
-        held = [self.groups[b.row] for b in self.branches if b.finish not in LOST]
+        held = [self.groups[b.row] for b in self.branches if b.finish not in LOST_FINISHES]
         return np.maximum(self.leaves - np.bincount(held, minlength=len(self.leaves)), 0)
 
     def _keys(self, branches: Sequence[int]) -> np.ndarray:

@@ -22,7 +22,7 @@ NAMES = ("auto", "transformers", "graph", "vllm")
 ROWS, TOKENS = 64, 16
 """Of the measurement: 8 prompts of 32 tokens, 8 rows each."""
 
-LARGE = 500_000_000
+VLLM_FROM = 500_000_000
 """Parameters from which "auto" measures vLLM as well: its start takes about a minute, and below it is slower."""
 
 
@@ -60,7 +60,7 @@ def _candidates(trained: PreTrainedModel) -> tuple[list[str], str]:
     names, obstacle = ["transformers"], supported(trained)
     if not obstacle:
         names.append("graph")
-    if processes.ranks() == 1 and (obstacle or trained.num_parameters() >= LARGE):
+    if processes.ranks() == 1 and (obstacle or trained.num_parameters() >= VLLM_FROM):
         from workbench.worlds.engines.vllm import obstacle as missing
 
         if why := missing():
