@@ -630,6 +630,38 @@ def test_loss_has_finite_gradients(method: Method) -> None:
     check_objective(method, "loss")
 
 
+@objective("loss")
+def test_a_hint_in_front_changes_nothing_at_sampled_tokens(method: Method) -> None:
+    """Its tokens have the policy's own log-probability for that of a sampler: a ratio of 1, and no say in that of others."""
+    import torch
+
+    torch.manual_seed(1)
+    b, t, k = 4, 6, 3
+    hint, own = (
+        {name: -torch.rand(b, n) for name in ("logp", "behaviour", "proximal", "teacher_logp")} for n in (k, t)
+    )
+    hint = hint | {"behaviour": hint["logp"], "proximal": hint["logp"]}
+    a = torch.randn(b, 1)
+
+    def terms(columns: dict, role: torch.Tensor) -> torch.Tensor:
+        batch = Batch(
+            logp=columns["logp"],
+            behaviour=columns["behaviour"],
+            proximal=columns["proximal"],
+            advantage=a.expand(role.shape),
+            mask=torch.ones_like(role),
+            entropy=torch.ones_like(role),
+            row=torch.arange(b),
+            extra={"teacher_logp": columns["teacher_logp"], "role": role},
+        )
+        return method.loss(method.init(pool_of(24)), batch).term
+
+    alone = terms(own, torch.zeros(b, t))
+    both = {name: torch.cat([hint[name], own[name]], 1) for name in own}
+    behind = terms(both, torch.cat([torch.ones(b, k), torch.zeros(b, t)], 1))
+    torch.testing.assert_close(behind[:, k:], alone)
+
+
 @objective("penalty")
 def test_penalty_has_finite_gradients(method: Method) -> None:
     check_objective(method, "penalty")

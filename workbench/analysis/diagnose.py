@@ -134,12 +134,12 @@ def solved_prompts(rows: pa.Table) -> tuple[str, Mapping[str, object]] | None:
 
 @rule(
     """
-SELECT step, avg(list_avg(entropy)) AS entropy FROM completions
+SELECT step, avg(list_avg(entropy[1 + len(list_filter(coalesce(role, []), lambda r: r = 1)):])) AS entropy FROM completions
 WHERE run = $run AND row >= 0 AND entropy IS NOT NULL GROUP BY step ORDER BY step""",
     "a lower learning rate, clip-higher (dapo), or an entropy term",
 )
 def collapsing_entropy(rows: pa.Table) -> tuple[str, Mapping[str, object]] | None:
-    """Entropy of the policy fell to a fifth of what it was."""
+    """Entropy of the policy at the tokens that it sampled fell to a fifth of what it was."""
     (entropy,) = _columns(rows, "entropy")
     if len(entropy) < 2 * WARMUP:
         return None
@@ -207,14 +207,14 @@ def verifier_failures(rows: pa.Table) -> tuple[str, Mapping[str, object]] | None
 @rule(
     """
 WITH token AS (
-    SELECT step, unnest(logp) AS behaviour, unnest(coalesce(current, proximal)) AS policy
+    SELECT step, unnest(role) AS role, unnest(logp) AS behaviour, unnest(coalesce(current, proximal)) AS policy
     FROM completions WHERE run = $run AND row >= 0 AND logp IS NOT NULL AND coalesce(current, proximal) IS NOT NULL
 ) SELECT step, avg((exp(policy - behaviour) NOT BETWEEN 0.8 AND 1.25)::INTEGER) AS outside, count(*) AS n
-FROM token GROUP BY step ORDER BY step""",
+FROM token WHERE role IS DISTINCT FROM 1 GROUP BY step ORDER BY step""",
     "fewer updates per batch, less staleness, or a truncated ratio (grpo's truncation, async_staleness)",
 )
 def stale_ratios(rows: pa.Table) -> tuple[str, Mapping[str, object]] | None:
-    """A tenth of the tokens or more were sampled by a policy more than a quarter away."""
+    """A tenth of the sampled tokens or more are of a policy more than a quarter away."""
     outside, n = _columns(rows, "outside", "n")
     if not n.sum():
         return None

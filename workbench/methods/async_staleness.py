@@ -260,7 +260,8 @@ class AsyncStaleness(Method):
         x = torch.where(mask, batch.proximal - batch.behaviour, zero).detach()
         x = torch.where(x.isfinite(), x, zero)
         if self.level == "sequence":
-            x = (x.sum(1, keepdim=True) / mask.sum(1, keepdim=True).clamp(min=1)).expand_as(x)
+            sampled = batch.sampled
+            x = sampled * (x * sampled).sum(1, keepdim=True) / sampled.sum(1, keepdim=True).clamp(min=1)
         x = x.clamp(-_CLAMP, _CLAMP)
         high = log(self.upper) if self.upper is not None else inf
         low = log(self.lower) if self.lower else -inf

@@ -212,7 +212,7 @@ class Echo(Method):
         log_ratio = torch.where(mask, batch.logp - batch.proximal, zero).clamp(-20, 20)
         ratio, a = log_ratio.exp(), torch.where(mask, batch.advantage, zero)
         from_end = mask.flip(1).cumsum(1).flip(1)
-        tail = mask & (from_end <= self.clip_window)
+        tail = (batch.sampled > 0) & (from_end <= self.clip_window)
         sure = torch.where(tail, batch.behaviour, zero).exp().mul(tail).sum(1) / tail.sum(1).clamp(min=1)
         sure = torch.where(tail.any(1), sure, torch.ones_like(sure))
         eps = (self.eps_min + (self.eps_max - self.eps_min) * torch.sigmoid(self.kappa * (1 - sure)))[:, None].detach()

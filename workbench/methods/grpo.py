@@ -69,8 +69,9 @@ class Grpo(Method):
         log_ratio = torch.where(mask, batch.logp - batch.proximal, zero).clamp(-_CLAMP, _CLAMP)
         if self.kind == "gspo":
             # one ratio per row; the gradient reaches a token through its own logp (GSPO-token, eq. 13)
-            row = log_ratio.sum(1, keepdim=True) / mask.sum(1, keepdim=True).clamp(min=1)
-            log_ratio = row.detach() + log_ratio - log_ratio.detach()
+            sampled = batch.sampled
+            row = (log_ratio * sampled).sum(1, keepdim=True) / sampled.sum(1, keepdim=True).clamp(min=1)
+            log_ratio = row.detach() * sampled + log_ratio - log_ratio.detach()
         ratio = log_ratio.exp()
         a = torch.where(mask, batch.advantage, zero)
         low, high = 1 - self.eps_low, 1 + self.eps_high

@@ -92,7 +92,8 @@ class Minpro(Method):
         mask, zero = batch.mask.bool(), torch.zeros_like(batch.logp)
         logp = torch.where(mask, batch.logp, zero)
         x = torch.where(mask, batch.logp.detach() - batch.behaviour, zero).clamp(-_CLAMP, _CLAMP)
-        running = torch.where(mask, x, torch.full_like(x, torch.inf)).cummin(1).values
+        # the tokens of a hint in front were not sampled: they are no prefix that the policy may have left
+        running = torch.where(batch.sampled > 0, x, torch.full_like(x, torch.inf)).cummin(1).values
         before = torch.cat([torch.full_like(x[:, :1], torch.inf), running[:, :-1]], 1)
         before = torch.where(before.isinf(), zero, before)
         raw = before + x

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from workbench.numerics.pieces import texts, unknown
+from workbench.numerics.roles import HINT
 from workbench.views.data_groups import GroupFacts, shared
 
 if TYPE_CHECKING:
@@ -151,7 +152,10 @@ def read(row: Mapping[str, Any], kept: Coverage) -> Spoken:
     else:
         tracks["advantage"] = _rounded(credit)
     if policy and row["logp"] is not None:
-        ratio = [_ratio(a, b) for a, b in zip(row[policy], row["logp"], strict=True)]
+        roles = row.get("role") or [None] * len(ids)  # the tokens of a hint have no sampler to have a ratio to
+        ratio = [
+            None if role == HINT else _ratio(a, b) for a, b, role in zip(row[policy], row["logp"], roles, strict=True)
+        ]
         tracks["ratio"] = _rounded(ratio)
         _clip(tracks, missing, ratio, credit, kept.band)
     else:

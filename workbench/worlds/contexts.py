@@ -57,6 +57,8 @@ def lines_of(rollouts: Rollouts, texts: Mapping[str, Text | None], prefix: Prefi
         if (np.array_equal(c.offsets, rollouts.tokens.offsets) if isinstance(c, Ragged) else c.dtype.kind in "fiub")
     }
     prefixes = [prefix(row, start) for row, start in place]
+    if rollouts.role is not None:
+        numbers["role"] = rollouts.role
     return Lines(prefixes, owner, rollouts.tokens, rollouts.logp, numbers, without)
 
 

@@ -59,9 +59,9 @@ def add_up(
         return
     worked = next((one for one in said if one.tokens), said[0])
     tally.lr_scale = worked.lr_scale
-    tally.stats = {
-        n: sum(one.stats.get(n, 0.0) for one in said) for n in dict.fromkeys(n for o in said for n in o.stats)
-    }
+    for sums in ("stats", "counted"):
+        told: list[dict[str, float]] = [getattr(one, sums) for one in said]
+        setattr(tally, sums, {n: sum(t.get(n, 0.0) for t in told) for n in dict.fromkeys(n for t in told for n in t)})
     for name in ("loss", "gap", "kl", "tokens"):
         setattr(tally, name, sum(getattr(one, name) for one in said))
     for column in columns:

@@ -75,9 +75,10 @@ def shares(length: np.ndarray, constant: int) -> dict[str, np.ndarray]:
 
 @dataclass
 class Tally:
-    """Sums over the micro-batches of one step.
+    """Sums over the micro-batches of one step; tokens are all that are trained.
 
-    What is added stays on the device until `settle`: a GPU that is asked for a number stands still until it is known."""
+    gap, kl and what the objective tells (`stats`) are over tokens that were sampled, `counted` says how many: a hint that is
+    trained has no behaviour policy (`Batch.sampled`). What penalties tell is over all. What is added stays on the device until `settle`: a GPU that is asked for a number stands still until it is known."""
 
     loss: float = 0.0
     gap: float = 0.0
@@ -85,20 +86,22 @@ class Tally:
     tokens: int = 0
     lr_scale: float = 1.0
     stats: dict[str, float] = field(default_factory=dict)
+    counted: dict[str, float] = field(default_factory=dict)
     _later: list[tuple[str, torch.Tensor]] = field(default_factory=list)
 
     def add(self, batch: Batch, losses: Sequence[Loss], objective: torch.Tensor) -> None:
         """Take in a micro-batch, the losses on it and what its rows add to the loss of the step, objective (B,)."""
-        valid = batch.mask.sum()
-        log_ratio = ((batch.logp.detach() - batch.behaviour) * batch.mask).float()
+        valid, sampled = batch.mask, batch.sampled
+        log_ratio = ((batch.logp.detach() - batch.behaviour) * sampled).float()
         # k3: an estimate of KL(sampler || trainer) that is never negative
         k3 = log_ratio.exp() - 1 - log_ratio
-        sums = {"loss": objective.detach().sum(), "tokens": valid, "gap": log_ratio.abs().sum(), "kl": k3.sum()}
-        self._later += sums.items()
-        for name, value in (item for loss in losses for item in loss.stats.items()):
-            value = torch.as_tensor(value, device=valid.device).detach().float()
-            total = (value * batch.mask).sum() if value.ndim else value.double() * valid
-            self._later.append((f"stats {name}", total))
+        sums = {"loss": objective.detach().sum(), "tokens": valid.sum(), "gap": log_ratio.abs().sum(), "kl": k3.sum()}
+        self._later += [*sums.items(), ("counted ", sampled.sum())]
+        for of, loss in zip((sampled, *(valid for _ in losses[1:])), losses, strict=True):
+            for name, value in loss.stats.items():
+                value = torch.as_tensor(value, device=valid.device).detach().float()
+                total = (value * of).sum() if value.ndim else value.double() * of.sum()
+                self._later += [(f"stats {name}", total), (f"counted {name}", of.sum())]
         self.lr_scale = losses[0].lr_scale
 
     def settle(self) -> None:
@@ -108,15 +111,17 @@ class Tally:
         for (name, _), value in zip(
             later, torch.stack([v.double() for _, v in later]).tolist() if later else (), strict=True
         ):
-            kind, _, stat = name.partition(" ")
-            if stat:
-                self.stats[stat] = self.stats.get(stat, 0.0) + value
+            kind, many, stat = name.partition(" ")
+            if many:
+                into = getattr(self, kind)
+                into[stat] = into.get(stat, 0.0) + value
             else:
                 setattr(self, kind, getattr(self, kind) + value)
         self.tokens = int(self.tokens)
 
     def scalars(self) -> dict[str, float]:
-        """Means over tokens, the loss, the mean gap |log trainer - log sampler| and the divergence of the two."""
-        n = max(1, self.tokens)
-        means = {name: total / n for name, total in self.stats.items()}
+        """Means over tokens, the loss, and over sampled tokens the mean gap |log trainer - log sampler| and the divergence
+        of the two."""
+        n = max(1, self.counted.get("", 0))
+        means = {name: total / max(1, self.counted[name]) for name, total in self.stats.items()}
         return {**means, "loss": self.loss, "logp_gap": self.gap / n, "kl": self.kl / n}

@@ -1,4 +1,4 @@
--- At which tokens had the policy moved furthest from the one that sampled them?
+-- At which tokens had the policy moved furthest from the one that sampled them? Those of a hint were not sampled.
 -- $run = latest: run id
 -- $low = 0.8: ratio of the two policies below which a token is outside
 -- $high = 1.25: ratio above which it is
@@ -6,11 +6,11 @@
 -- $limit = 100: at most so many, the furthest first
 WITH token AS (
     SELECT rank, step, row, rollout_id, unnest(range(len(logp))) AS position, unnest(tokens) AS token, unnest(logp) AS behaviour,
-        unnest(coalesce(current, proximal)) AS policy
+        unnest(role) AS role, unnest(coalesce(current, proximal)) AS policy
     FROM completions WHERE run = $run AND step > $since AND row >= 0 AND logp IS NOT NULL
         AND coalesce(current, proximal) IS NOT NULL
 ), ratio AS (
-    SELECT *, exp(policy - behaviour) AS ratio FROM token
+    SELECT *, exp(policy - behaviour) AS ratio FROM token WHERE role IS DISTINCT FROM 1
 )
 SELECT t.step, t.rank, t.rollout_id, r.prompt_id, t.position, t.token, t.behaviour, t.policy, t.ratio, a.value AS advantage
 FROM ratio t JOIN rollouts r ON r.run = $run AND r.rank = t.rank AND r.step = t.step AND r.row = t.row
