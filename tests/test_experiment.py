@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from workbench import Budget, Experiment, Store
-from workbench.experiment import Run
+from workbench.running import Run
 from workbench.steering import Remote
 from workbench.store import StoreError
 

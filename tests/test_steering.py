@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 
 from workbench import Budget, Experiment, Session, Store
-from workbench.experiment import Run
 from workbench.inbox import Inbox, Request
 from workbench.obeying import Helm
 from workbench.pipeline import Pipeline, Wishes, boosted, rehearse
+from workbench.running import Run
 from workbench.steering import Remote
 from workbench.store import StoreError
 from workbench.types import Plan

@@ -23,7 +23,8 @@ from typing import NamedTuple
 import numpy as np
 
 from workbench.analysis.summary import by_prompt
-from workbench.experiment import Experiment, Run
+from workbench.experiment import Experiment
+from workbench.running import Run
 
 
 class Figure(NamedTuple):

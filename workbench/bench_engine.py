@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from workbench.bench_sync import bench_sync
-from workbench.experiment import Experiment, Run
+from workbench.experiment import Experiment
+from workbench.running import Run
 from workbench.stages import Branch, Checkpoint, Prune
 from workbench.types import Cut, Fork, Frontier, Plan
 

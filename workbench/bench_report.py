@@ -8,9 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from workbench.bench import Figure
-from workbench.experiment import Experiment, Run
+from workbench.experiment import Experiment
 from workbench.report import report
 from workbench.report.browser import NoBrowser
+from workbench.running import Run
 from workbench.store import Store
 from workbench.types import Budget
 

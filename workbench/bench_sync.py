@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from workbench.experiment import Experiment, Run
+from workbench.experiment import Experiment
+from workbench.running import Run
 from workbench.types import Budget
 
 if TYPE_CHECKING:

@@ -20,10 +20,11 @@ import numpy as np
 from workbench.analysis.intervals import paired
 from workbench.analysis.summary import by_prompt
 from workbench.bench import Figure, card, machine, versions
-from workbench.experiment import Experiment, Run
+from workbench.experiment import Experiment
 from workbench.numerics.forks import LOST_FATES, nodes_of
 from workbench.numerics.trees import Segment, token_account
 from workbench.pipeline import Pipeline, advance
+from workbench.running import Run
 from workbench.types import Budget, Resume, Rollouts, Step
 
 RESULTS = Path("docs/results")

@@ -17,7 +17,7 @@ from workbench.settings import RANGES, number, whole
 from workbench.types import Budget, Plan
 
 if TYPE_CHECKING:
-    from workbench.experiment import Run
+    from workbench.running import Run
 
 BUDGET = ("prompts", "rollouts")
 DIALS = RANGES

@@ -48,7 +48,7 @@ def experiments() -> list[tuple[Experiment, int, str]]:
 
 def make(folder: str | Path, tell: Callable[[str], None] = lambda text: None) -> Path:
     """Record the sample store into a new folder; returns it. About a minute on two cores."""
-    from workbench.experiment import Run
+    from workbench.running import Run
     from workbench.store import Store, compact
     from workbench.store.moving import export, import_
 

@@ -43,7 +43,7 @@ from workbench.store.errors import StoreError
 from workbench.types import Budget, Event
 
 if TYPE_CHECKING:
-    from workbench.experiment import Run
+    from workbench.running import Run
     from workbench.store import Store
 
 

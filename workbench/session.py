@@ -13,10 +13,11 @@ from collections.abc import Callable
 from typing import Any
 
 from workbench import processes
-from workbench.experiment import Experiment, Run
+from workbench.experiment import Experiment
 from workbench.inbox import Request
 from workbench.obeying import Helm
 from workbench.pipeline import Pipeline
+from workbench.running import Run
 from workbench.steering import Commands, plain, progress_html
 from workbench.types import Step
 

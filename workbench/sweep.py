@@ -18,8 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from workbench import processes
-from workbench.experiment import Experiment, Run
+from workbench.experiment import Experiment
 from workbench.pipeline import Pipeline
+from workbench.running import Run
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,8 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from workbench import processes
 from workbench.analysis.summary import Tally, mean, summary, zero_share
-from workbench.experiment import Experiment, Run
+from workbench.experiment import Experiment
+from workbench.running import Run
 from workbench.types import Step
 from workbench.views.ports import HOST, free_port
 

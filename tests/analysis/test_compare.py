@@ -92,7 +92,7 @@ def test_pass_at_k_and_majorities_are_compared_like_pass_rates(swept: str) -> No
 
 
 def test_a_finished_sweep_has_nothing_to_do_and_a_cut_one_goes_on(tmp_path: Path) -> None:
-    from workbench.experiment import Run
+    from workbench.running import Run
 
     (tmp_path / "sweep.toml").write_text(FILE.replace("seeds = [0, 1, 2]", "seeds = [0]"))
     sweep = Sweep.from_toml(tmp_path / "sweep.toml")

@@ -14,9 +14,10 @@ from contract.scripted import pool_of
 
 from workbench.analysis import evaluation
 from workbench.cli import main
-from workbench.experiment import Experiment, Run
+from workbench.experiment import Experiment
 from workbench.report import browser, document, html, markdown, report, words
 from workbench.report.document import Code, Column, Document, Figure, Prose, Section, Table, asked
+from workbench.running import Run
 from workbench.store import Store, Writer
 from workbench.sweep import Sweep
 from workbench.types import Advantage, Budget, Plan, Rollouts, Step

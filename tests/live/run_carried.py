@@ -10,9 +10,9 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from tests.live.carry import Carry
 from workbench import Budget, Experiment, catalog
-from workbench.experiment import Run
 from workbench.methods.grpo import Grpo
 from workbench.pipeline import Pipeline
+from workbench.running import Run
 from workbench.types import Resume
 
 catalog.methods()["carry"] = Carry  # a resumed run looks up by name what it was started with

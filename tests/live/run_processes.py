@@ -15,10 +15,10 @@ from pathlib import Path
 import numpy as np
 
 from workbench import Budget, Experiment, Session, processes
-from workbench.experiment import Run
 from workbench.methods.grpo import Grpo
 from workbench.methods.uniform import Uniform
 from workbench.pipeline import Pipeline
+from workbench.running import Run
 
 RANK = int(os.environ.get("RANK", "0"))
 TINY = Experiment(

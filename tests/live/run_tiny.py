@@ -10,7 +10,7 @@ import sys
 from hashlib import sha256
 
 from workbench import Budget, Experiment
-from workbench.experiment import Run
+from workbench.running import Run
 
 EXPERIMENT = Experiment(
     model="tiny",

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from workbench import Experiment, Store
-from workbench.experiment import Run
 from workbench.pipeline import Pipeline, run
+from workbench.running import Run
 from workbench.stages import Checkpoint, Prune
 from workbench.types import Budget, Cut, Plan
 from workbench.worlds.asynchronous import Overlap, run_async

@@ -7,8 +7,9 @@ import pytest
 
 from workbench import catalog
 from workbench.bench_trees import spent
-from workbench.experiment import Experiment, Run
+from workbench.experiment import Experiment
 from workbench.pipeline import Pipeline
+from workbench.running import Run
 from workbench.store import Store
 from workbench.types import Budget, Node, Resume
 from workbench.worlds.live import LiveWorld

@@ -15,7 +15,7 @@ import torch
 import torch.distributed as dist
 
 from workbench import Store, processes
-from workbench.experiment import Run
+from workbench.running import Run
 from workbench.steering import Remote
 from workbench.store import StoreError
 

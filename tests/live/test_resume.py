@@ -15,7 +15,7 @@ import torch
 
 from workbench import Budget, Experiment, Store
 from workbench.checkpoints import POSITION
-from workbench.experiment import Run
+from workbench.running import Run
 
 SCRIPT = Path(__file__).with_name("run_tiny.py")
 

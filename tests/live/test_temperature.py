@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 from workbench.changing import restore
-from workbench.experiment import Experiment, Run
+from workbench.experiment import Experiment
 from workbench.methods.grpo import Grpo
 from workbench.pipeline import Pipeline
+from workbench.running import Run
 from workbench.store import Store
 from workbench.types import Plan
 from workbench.worlds import starts

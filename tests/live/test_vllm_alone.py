@@ -17,7 +17,8 @@ import pytest
 import torch
 
 from workbench import models
-from workbench.experiment import Experiment, Run
+from workbench.experiment import Experiment
+from workbench.running import Run
 from workbench.types import Budget
 from workbench.worlds.engines.draws import streams
 from workbench.worlds.engines.forward import answer_statistics, pack

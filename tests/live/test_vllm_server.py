@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 import torch
 
-from workbench.experiment import Experiment, Run
+from workbench.experiment import Experiment
+from workbench.running import Run
 from workbench.store import Store
 from workbench.types import Budget
 from workbench.worlds import adapters

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from workbench import Experiment, Store
-from workbench.experiment import Run
 from workbench.pipeline import Pipeline
+from workbench.running import Run
 from workbench.stages import Card, Checkpoint, Method
 from workbench.types import Budget, Cut, Plan, Ragged, Resume, Rollouts, Step, Text
 from workbench.worlds import waiting

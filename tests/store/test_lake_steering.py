@@ -1,7 +1,7 @@
 """A run of a shared catalog is steered through the folder of its data."""
 
 from workbench import Budget, Experiment
-from workbench.experiment import Run
+from workbench.running import Run
 from workbench.steering import Remote
 
 

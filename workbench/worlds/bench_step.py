@@ -22,7 +22,8 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from workbench.bench_trl import trl_seconds
-from workbench.experiment import Experiment, Run
+from workbench.experiment import Experiment
+from workbench.running import Run
 from workbench.types import Budget, Pool
 from workbench.worlds.bench_gpu import GROUP, PROMPT, PROMPTS, SHAPE, subject
 from workbench.worlds.live import LiveWorld
