@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from workbench import Budget, Experiment
-from workbench.experiment import Run
 from workbench.methods.dapo_dynamic_sampling import DapoDynamicSampling
 from workbench.methods.grpo import Grpo
 from workbench.pipeline import Pipeline
+from workbench.running import Run
 from workbench.views import cards
 from workbench.views.completions import row
 from workbench.views.data import Source, kind_of, machine
