@@ -159,6 +159,13 @@ def test_the_pair_is_part_of_the_selection(data):
     assert (page.first.value, page.second.value) == ("rloo", "grpo")
     page.second.value = "mc_grpo"
     assert chosen.pair == ["rloo", "mc_grpo"]
+    page.first.value = "mc_grpo"
+    assert chosen.pair == ["mc_grpo", "rloo"], "the sides are changed: two that differ"
+    page.update(data)
+    assert (page.first.value, page.second.value) == ("mc_grpo", "rloo")
+    chosen.pair = ["rloo", "mc_grpo"]
+    page.update(data)
+    assert chosen.pair == ["rloo", "mc_grpo"]
     page._compared((data.run, ("rloo", "mc_grpo"), "ValueError: <b>"))
     assert "&lt;b&gt;" in page.text["pair_note"].object
 

@@ -66,3 +66,18 @@ def test_narrow_and_without_any_step(opened, recording):
         page.get_by_role("tab", name=name).click()
         says(page, text)
         assert page.evaluate("document.documentElement.scrollWidth") <= 460
+
+
+def test_on_a_phone_the_cells_of_a_decision_stand_under_each_other(opened, recording):
+    rec = recording().go(2)
+    page = opened(recording.store, f"?page=budget&run={rec.run}")
+    says(page, "asked because")
+    row = page.locator("tr.live", has=page.locator(".chip")).first
+    names = [h.inner_text() for h in page.locator("tr", has_text="asked because").locator("th").all()]
+    said = row.locator("td").all_inner_texts()
+    assert row.evaluate("r => getComputedStyle(r).display") == "table-row"
+    page.set_viewport_size({"width": 420, "height": 900})
+    assert row.evaluate("r => getComputedStyle(r).display") == "flex"
+    assert row.locator("td").all_inner_texts() == said, "nothing is left out"
+    assert [td.get_attribute("data-name") for td in row.locator("td").all()] == names
+    assert page.locator(".scroll").evaluate_all("all => all.filter(s => s.scrollWidth > s.clientWidth).length") == 0

@@ -8,6 +8,9 @@ from pathlib import Path
 import panel as pn
 import param
 import pytest
+from bokeh.document import Document
+from bokeh.models import ImportedStyleSheet
+from panel.models.tabulator import DataTabulator
 
 from workbench.store import Store
 from workbench.views import cards
@@ -235,6 +238,16 @@ class SimpleLocation(param.Parameterized):
         ),
         (f"?page=tree&step={10**30}", "000 is not recorded; step 2 is shown", "?page=tree&run=RUN&step=2"),
         (f"?page=tokens&rollout=x&step={10**30}", "there is no rollout &#x27;x&#x27;", "?page=tokens&run=RUN&step=2"),
+        (
+            "?page=signs&pair=zzz,rloo",
+            "there is no estimator &#x27;zzz&#x27; to compare",
+            "?page=signs&run=RUN&pair=rloo",
+        ),
+        (
+            "?page=signs&pair=rloo,rloo",
+            "of the estimators to compare, rloo are kept",
+            "?page=signs&run=RUN&pair=rloo",
+        ),
         ("?page=compare&metric=zzz", "runs are not compared by &#x27;zzz&#x27;; evaluation pass rate", "?page=compare"),
         ("?page=compare&runs=gone", "there is no run &#x27;gone&#x27; to compare", "?page=compare"),
     ],
@@ -318,3 +331,58 @@ print(sorted(m for m in sys.modules if m in ("workbench.views.tree", "workbench.
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "['workbench.views.listing', 'workbench.views.tokens', 'workbench.views.tree']"
+
+
+def test_a_table_imports_no_style_sheet_that_came_after_the_first_document(recording):
+    """panel-material-ui adds a style sheet to it in the browser, which would tell the server of the others as of new ones."""
+    recording().go(1)
+    page, doc = Dashboard(recording.store), Document()
+    doc.add_root(shell(page).get_root(doc))
+    known = {sheet.id for sheet in doc.select({"type": ImportedStyleSheet})}
+    page.tick()
+    page.chosen.page = "sql"
+    (table,) = doc.select({"type": DataTabulator})
+    assert {s.id for s in table.stylesheets if isinstance(s, ImportedStyleSheet)} <= known
+
+
+@pytest.mark.parametrize(
+    ("name", "how"),
+    [
+        ("live", "click a row of the heat map"),
+        ("difficulty", "click a row of the heat map"),
+        ("budget", "click a row of By prompt"),
+        ("tree", "choose a group of the step"),
+        ("tokens", "choose a group of the step"),
+        ("signs", "choose a group of the step"),
+        ("compare", "it is chosen on another page"),
+    ],
+)
+def test_the_bar_says_how_a_prompt_is_chosen_on_the_page_that_is_shown(recording, name, how):
+    recording().go(1)
+    page = Dashboard(recording.store, may_steer=True)
+    page.tick()
+    page.wheel.open.value = True
+    page.chosen.page = name
+    assert f"none chosen; {how}" in page.wheel.prompt.object
+    page.wheel._prompt("pin")
+    assert f"Choose a prompt first: {how}" in page.wheel.said.object
+
+
+def test_the_run_picker_says_how_each_run_stands(recording):
+    page = Dashboard(recording.store)
+    for status in ("finished", "stopped", "failed"):
+        recording().go(1).writer.close(status, "CUDA error" if status == "failed" else "")
+    killed, paused, running = (recording().go(1) for _ in range(3))
+    killed.writer._lock.close()  # what is left of a process that was killed
+    paused.writer.command("pause", {}, step=1)
+    paused.writer.flush()
+    page.tick()
+    said = sorted(label.partition("  ")[2] for label in page.picker.options)
+    assert said == ["(failed)", "(finished)", "(interrupted)", "(paused)", "(running)", "(stopped)"]
+    paused.writer.command("resume", {}, step=1)
+    paused.writer.flush()
+    running.writer.close("finished")
+    page.source.refresh(0)
+    page.tick()
+    assert f"{paused.run}  (running)" in page.picker.options
+    assert f"{running.run}  (finished)" in page.picker.options

@@ -1,6 +1,7 @@
 """Navigation, keys, the SQL page and the glossary in Chromium."""
 
 import pytest
+from bokeh.util.warnings import BokehUserWarning
 from browsing import says
 
 from workbench.views.pages import PAGES, TITLES
@@ -70,7 +71,7 @@ def test_a_page_stands_alone(opened, recording):
     assert page.get_by_role("tab").count() == 0
 
 
-def test_a_statement_is_asked_and_hostile_text_stays_text(opened, recording):
+def test_a_statement_is_asked_and_hostile_text_stays_text(opened, recording, recwarn):
     recording(hostile=True).go(1)
     page = opened(recording.store)
     page.goto(page.url + "?page=sql&query=reward_by_step")
@@ -95,3 +96,4 @@ def test_a_statement_is_asked_and_hostile_text_stays_text(opened, recording):
     page.wait_for_timeout(500)
     page.locator("button", has_text="Ask").first.click()
     says(page, "The store did not answer")
+    assert [str(w.message) for w in recwarn if issubclass(w.category, BokehUserWarning)] == []

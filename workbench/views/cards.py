@@ -20,6 +20,7 @@ STATUS = {
     "stopped": ("#8b949e", "stopped"),
     "paused": ("#d98200", "paused"),
     "failed": ("#d4512a", "failed"),
+    "interrupted": ("#d4512a", "interrupted"),
 }
 
 LATELY = 20

@@ -73,6 +73,7 @@ class Source:
         self.version = 0
         """Counts the refreshes that brought something: nobody asks again before it has moved."""
         self._asked = 0.0
+        self._rows: list[dict[str, Any]] = []
         self._runs: list[dict[str, Any]] = []
         self._data: dict[str, RunData] = {}
 
@@ -122,14 +123,22 @@ class Source:
                 self._store = None  # opened anew when it is back
                 raise FileNotFoundError(f"there is no store at {self.where} any more")
             new = self.store.refresh()
-            runs = self.store.runs().to_pylist()
-            self.version += new or runs != self._runs
-            self._runs = runs
+            rows = self.store.runs().to_pylist()
+            if new or rows != self._rows:
+                self._runs = [row | {"status": self._status(row)} for row in rows]
+                self._rows = rows
+                self.version += 1
             self._asked = time.monotonic()
+
+    def _status(self, row: Mapping[str, Any]) -> str:
+        """The status of a run; its writer lives while it is paused, too, so that the record calls it running."""
+        status = str(row["status"] or "")
+        waits = status == "running" and self.store.ask("paused", run=row["run"])["paused"][0].as_py()
+        return "paused" if waits else status
 
     @property
     def runs(self) -> list[dict[str, Any]]:
-        """Rows of the runs, newest first."""
+        """Rows of the runs, newest first, as the store's question `runs` has them; status may be paused, too."""
         return sorted(self._runs, key=lambda r: (str(r.get("started") or ""), r["run"]), reverse=True)
 
     def run(self, run: str) -> RunData:
@@ -185,10 +194,7 @@ class RunData:
             resumed = self.attempt not in (None, row["attempt"])
             if resumed or self.attempt is None:
                 self._begin(row["attempt"])
-            status = str(row.get("status") or "")
-            if status == "running" and self.ask("paused")["paused"][0].as_py():
-                status = "paused"
-            facts = self._facts(status)
+            facts = self._facts(row["status"])
             if not len(self.prompts):
                 self._read_prompts()
             changed = resumed or facts != self.facts

@@ -13,12 +13,14 @@ export function render({model, el}) {
   const pick = (key) => model.send_msg({pick: key})
   const cell = (value, column) => {
     const td = node("td", column.form || "")
+    td.dataset.name = column.name
     if (value === null || value === undefined) { td.textContent = "–"; return td }
     if (typeof value === "string") { td.append(node("span", "", value)); return td }
     td.append(node("span", "", value.text))
     if (column.form === "text") td.title = value.text
     if (value.note) td.append(node("small", "", value.note))
     if (value.chips) {
+      td.classList.add("wide")
       const chips = node("span", "chips")
       for (const [name, number] of value.chips) {
         const chip = node("span", "chip", name + " ")
@@ -43,7 +45,8 @@ export function render({model, el}) {
   const draw = () => {
     const held = root.getRootNode().activeElement?.dataset?.key
     root.replaceChildren()
-    const {columns = [], rows = [], chosen = "", note = "", before = false, after = false, empty = [], picks = true} = state
+    const {columns = [], rows = [], chosen = "", note = "", before = false, after = false, empty = [], picks = true, stacks = false} = state
+    root.classList.toggle("stacks", stacks)
     if (!rows.length) {
       const box = node("div", "empty")
       empty.forEach((line, i) => box.append(node(i ? "div" : "b", "", line)))

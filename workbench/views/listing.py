@@ -28,6 +28,18 @@ td { border-top: 1px solid color-mix(in srgb, var(--ink) 9%, transparent); }
 .line { white-space: nowrap; }
 td:first-child, th:first-child { padding-left: 6px; }
 @media (max-width: 600px) { th { white-space: normal; } .text { min-width: 96px; } .bar { min-width: 64px; } td, th { padding-right: 7px; } }
+@media (max-width: 600px) {
+  .stacks thead { display: none; }
+  .stacks table, .stacks tbody { display: block; }
+  .stacks tr { display: flex; flex-wrap: wrap; gap: 2px 14px; padding: 7px 6px; border-top: 1px solid color-mix(in srgb, var(--ink) 9%, transparent); }
+  .stacks td, .stacks td:first-child { display: block; width: auto; min-width: 0; padding: 0; border: 0; text-align: left; }
+  .stacks td.text, .stacks td.wide { flex: 1 0 100%; }
+  .stacks td::before { content: attr(data-name) " "; font-size: 11.5px; color: color-mix(in srgb, var(--ink) 64%, transparent); }
+  .stacks td.text::before { content: none; }
+  .stacks td.wide { display: flex; flex-wrap: wrap; gap: 2px 6px; align-items: baseline; }
+  .stacks td small { display: inline; margin-left: 6px; }
+  .stacks td.text small { display: block; margin: 0; }
+}
 tr.live { cursor: pointer; }
 tr.live:hover td { background: color-mix(in srgb, var(--ink) 6%, transparent); }
 tr.live:focus-visible { outline: 2px solid #2f81d6; outline-offset: -2px; }
@@ -101,7 +113,10 @@ def number(value: float | None) -> str:
 
 
 class Listing(JSComponent):
-    """Rows of a table; `picked(key)` is called on a click or Enter, `turned(first)` when another page is wanted."""
+    """Rows of a table; `picked(key)` is called on a click or Enter, `turned(first)` when another page is wanted.
+
+    stacks: whether the cells of a row stand under each other, each with its name, where the window is narrow: for more
+    columns than fit a phone."""
 
     state = param.Dict(default={}, doc="Columns, the rows in view, the row chosen, what is said while there is none.")
 
@@ -116,10 +131,11 @@ class Listing(JSComponent):
         *,
         size: int = 10,
         empty: Sequence[str] = ("Nothing yet",),
+        stacks: bool = False,
         **params,
     ) -> None:
         self.columns, self.size, self.empty = tuple(columns), size, tuple(empty)
-        self.first = 0
+        self.first, self._stacks = 0, stacks
         self._picked, self._turned = picked, turned
         self._keys = self._now = frozenset[str]()
         super().__init__(**({"sizing_mode": "stretch_width", "margin": (6, 0, 0, 0)} | params))
@@ -152,6 +168,7 @@ class Listing(JSComponent):
             "after": self.first + len(rows) < total,
             "empty": list(self.empty),
             "picks": self._picked is not None,
+            "stacks": self._stacks,
         }
         if state != self.state:
             # a click on a row that was just replaced is still on its way: the rows before count too

@@ -42,10 +42,13 @@ class Dashboard:
         self, store_url: str, run: str | None = None, names: Sequence[str] | None = None, may_steer: bool = False
     ) -> None:
         self.names = tuple(names or PAGES)
-        steered = False
-        for name in self.names:  # now: BokehJS hears of a component's data model with the document, never after it
+        steered, self._imports = False, []
+        # now: BokehJS hears of a component's data model with the document, never after it; and of a style sheet that came
+        # later it tells the server as of a new one, once panel-material-ui adds one to it in the browser
+        for name in self.names:
             with suppress(Exception):  # told when the page is turned to
                 steered |= PAGES[name].needs_run
+                self._imports += PAGES[name].imports
         self.source = Source.of(store_url)
         self.chosen = Selection(run=run or "", page=self.names[0])
         self.pinned = run is not None
@@ -88,6 +91,7 @@ class Dashboard:
             self.show_sql,
             Keys(keys),
             self.browser,
+            pn.Spacer(width=0, height=0, margin=0, stylesheets=self._imports),
             stylesheets=[theme.NAVIGATION],
             sizing_mode="stretch_width",
             margin=0,
@@ -236,6 +240,13 @@ class Dashboard:
         except Exception:  # told where the page is drawn
             return False
 
+    @property
+    def _choosing(self) -> str:
+        try:
+            return self.page.choosing
+        except Exception:  # told where the page is drawn
+            return Page.choosing
+
     def _main(self, shown: pn.viewable.Viewable) -> None:
         if self.shown is not shown:
             self.shell[4] = shown
@@ -243,7 +254,7 @@ class Dashboard:
     def _offer_runs(self) -> None:
         if not (runs := self.source.runs):
             return
-        options = {f"{r['run']}  ({r.get('status') or '?'})": r["run"] for r in runs}
+        options = {f"{r['run']}  ({r['status'] or '?'})": r["run"] for r in runs}
         if self.chosen.run != runs[0]["run"] and not self.pinned:
             if self.chosen.run:
                 self.chosen.look_at(runs[0]["run"])
@@ -269,6 +280,7 @@ class Dashboard:
             if self._unchecked and data.step:
                 self._check(data)
             if self.wheel is not None:
+                self.wheel.choosing = self._choosing
                 self.wheel.update(data)
             stamp += (data.facts, len(data.evaluation.step), data.warnings, data.notes[:1], *steering(data).told[:1])
         if stamp == self._seen and not force:

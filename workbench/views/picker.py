@@ -13,6 +13,9 @@ from workbench.views.text import count, one_line, percent
 MOST = 400
 """Groups offered by name; the others are reached by the buttons."""
 
+CHOOSING = "choose a group of the step by name, or with Previous and Next group"
+"""How a prompt is chosen on a page with these widgets."""
+
 
 class GroupPicker:
     """Step, group by name, and buttons to the groups beside it. `row` is the widgets, `update` follows the selection."""

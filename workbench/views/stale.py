@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from workbench.views.data_compare import METRICS
 from workbench.views.data_groups import place_of
+from workbench.views.data_pair import estimators
 from workbench.views.state import Selection
 from workbench.views.text import one_line
 
@@ -37,6 +38,13 @@ def mended(chosen: Selection, data: RunData) -> tuple[dict[str, object], list[st
     if chosen.belief and chosen.belief not in data.beliefs:
         change["belief"] = ""
         told.append(f"no beliefs of {one_line(chosen.belief, 40)!r} are recorded; those of {data.believed!r} are shown")
+    known = [n for n in dict.fromkeys(chosen.pair) if n in estimators()]
+    if gone := [n for n in chosen.pair if n not in known]:
+        told.append(f"there is no estimator {', '.join(repr(one_line(n, 40)) for n in gone)} to compare")
+    elif known[:2] != chosen.pair:
+        told.append(f"of the estimators to compare, {' and '.join(known[:2])} are kept: it takes two that differ")
+    if known[:2] != chosen.pair:
+        change["pair"] = known[:2]
     if gone := [r for r in chosen.runs if r not in [row["run"] for row in data.source.runs]]:
         change["runs"] = [r for r in chosen.runs if r not in gone]
         told.append(f"there is no run {', '.join(repr(one_line(r, 40)) for r in gone)} to compare")

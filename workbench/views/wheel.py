@@ -19,7 +19,7 @@ from workbench.views.browser import Browser
 from workbench.views.cards import badge, head, told_table
 from workbench.views.data import RunData
 from workbench.views.data_steering import Now, Told, steering
-from workbench.views.pages.base import card, pane, put, switch
+from workbench.views.pages.base import Page, card, pane, put, switch
 from workbench.views.settings import SETTINGS, figure
 from workbench.views.state import Selection
 from workbench.views.text import html, one_line
@@ -35,11 +35,12 @@ READ = 8.0
 
 class Wheel:
     """`bar` for the shell, and `update` for each look at the run. may: whether this viewer may steer; browser: keeps the
-    viewer's name, under which requests are recorded."""
+    viewer's name, under which requests are recorded; choosing: how a prompt is chosen on the page that is shown."""
 
     def __init__(self, chosen: Selection, may: bool = False, browser: Browser | None = None) -> None:
         self.chosen, self.may, self.browser = chosen, may, browser or Browser()
         self._data: RunData | None = None
+        self.choosing = Page.choosing
         self._answer, self._answered, self._latest = "", 0.0, ""
         self._asked_stop = 0.0
         self._shown, self._newest = Now(), ("", "")
@@ -179,7 +180,7 @@ class Wheel:
 
     def _prompt(self, kind: str) -> None:
         if not self.chosen.prompt:
-            self._say("Choose a prompt first: click a row of the heat map.")
+            self._say(f"Choose a prompt first: {self.choosing}.")
             return
         self._ask(kind, prompt=self.chosen.prompt, **({"factor": self.factor.value} if kind == "boost" else {}))
 
@@ -214,7 +215,7 @@ class Wheel:
             if options != self.undoing.options:
                 self.undoing.param.update(options=options, value=next(iter(options.values()), None))
             chosen = self.chosen.prompt
-            put(self.prompt, head("This prompt", f"<span>{_state(found.now, chosen)}</span>"))
+            put(self.prompt, head("This prompt", f"<span>{_state(found.now, chosen, self.choosing)}</span>"))
 
     def _follow(self, told: list[Told]) -> None:
         """Say what became of the last request, unless a click was answered: see `_say`."""
@@ -276,9 +277,9 @@ def _latest(told: list[Told]) -> str:
     return f'<b>{html(t.what, 120)}</b> <span class="{mark}">{html(t.line, 260)}</span>'
 
 
-def _state(now: Now, prompt: str) -> str:
+def _state(now: Now, prompt: str, choosing: str) -> str:
     if not prompt:
-        return "none chosen; click a row of the heat map"
+        return f"none chosen; {html(choosing)}"
     words = [word for word, on in (("pinned", prompt in now.pinned), ("dropped", prompt in now.dropped)) if on]
     if prompt in now.boosted:
         words.append(f"boosted {now.boosted[prompt]:g} ×")

@@ -21,11 +21,14 @@ class Page:
     """One page of the dashboard. A subclass builds `body` in `__init__` and fills its views in `update`.
 
     name: its word in the address; title: in the navigation. needs_run: shown only once there is a run; a page without
-    that need is handed None as data while there is none. asked: what its views ask, for "Show SQL"."""
+    that need is handed None as data while there is none. choosing: what to do there to choose a prompt, for the steering
+    bar. imports: style sheets that a part of it fetches. asked: what its views ask, for "Show SQL"."""
 
     name: ClassVar[str]
     title: ClassVar[str]
     needs_run: ClassVar[bool] = True
+    choosing: ClassVar[str] = "it is chosen on another page, such as Difficulty"
+    imports: ClassVar[tuple[str, ...]] = ()
     body: pn.viewable.Viewable
 
     def __init__(self, source: Source, chosen: Selection) -> None:

@@ -40,6 +40,7 @@ class BudgetPage(Page):
     """Ledger by fate and purpose, by prompt and stratum; asked against spent; logs of decisions; savings."""
 
     name, title = "budget", "Budget"
+    choosing = "click a row of By prompt"
 
     def __init__(self, source: Source, chosen: Selection) -> None:
         super().__init__(source, chosen)
@@ -61,8 +62,8 @@ class BudgetPage(Page):
         self.done = pmui.Checkbox(label="only what changed something", value=False, size="small", margin=(2, 12, 0, 0))
         self.strata = Listing(STRATA, size=8, turned=lambda _: self._draw_strata())
         self.prompts = Listing(PROMPTS, self._picked, lambda _: self._draw_prompts(), size=8)
-        self.asks = Listing(ASKS, self._picked_ask, lambda _: self._draw_log(), size=12)
-        self.tests = Listing(TESTS, turned=lambda _: self._draw_log(), size=12, visible=False)
+        self.asks = Listing(ASKS, self._picked_ask, lambda _: self._draw_log(), size=12, stacks=True)
+        self.tests = Listing(TESTS, turned=lambda _: self._draw_log(), size=12, stacks=True, visible=False)
         self.sort.param.watch(lambda _: self._again(self.prompts, self._draw_prompts), "value")
         for widget in (self.log, self.which, self.done):
             widget.param.watch(lambda _: self._again(self._listed, self._draw_log), "value")

@@ -47,6 +47,7 @@ class DifficultyPage(Page):
     """Heat map, one prompt, calibration, frontier, forgotten and stuck prompts."""
 
     name, title = "difficulty", "Difficulty"
+    choosing = "click a row of the heat map"
 
     def __init__(self, source: Source, chosen: Selection) -> None:
         super().__init__(source, chosen)
@@ -88,7 +89,7 @@ class DifficultyPage(Page):
             sizing_mode="stretch_width",
         )
         self.slider.param.watch(self._slid, "value")
-        self.asks = Listing(ASKS, self._picked_step, lambda _: self._draw_asks(), size=8)
+        self.asks = Listing(ASKS, self._picked_step, lambda _: self._draw_asks(), size=8, stacks=True)
         self.which = pmui.RadioButtonGroup(options=list(LISTS), value="forgotten", size="small", margin=(6, 0, 0, 0))
         self.which.param.watch(lambda _: self._other_list(), "value")
         columns = (Head("prompt", "text"), Head("best", "n"), Head("now", "n"), Head("tried", "n", "rollouts"),

@@ -23,6 +23,7 @@ class Live(Page):
     """All views of the live page."""
 
     name, title = "live", "Live"
+    choosing = "click a row of the heat map"
 
     def __init__(self, source: Source, chosen: Selection) -> None:
         super().__init__(source, chosen)

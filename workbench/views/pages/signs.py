@@ -14,7 +14,7 @@ from workbench.views.data_pair import PAIR, Pair, compared, estimators
 from workbench.views.data_signs import RATES, Rates, against, rates
 from workbench.views.data_tokens import siblings
 from workbench.views.pages.base import Asked, Page, card, grid, pane, plot, put, side
-from workbench.views.picker import GroupPicker, about
+from workbench.views.picker import CHOOSING, GroupPicker, about
 from workbench.views.plots import follow, steps_range
 from workbench.views.signs import PairPlot, RatesPlot, StripPlot
 from workbench.views.signs_text import (
@@ -37,10 +37,12 @@ class Signs(Page):
     """Rates over steps, by group size and difficulty, of two estimators, and one group against its reference."""
 
     name, title = "signs", "Signs"
+    choosing = CHOOSING
 
     def __init__(self, source: Source, chosen: Selection) -> None:
         super().__init__(source, chosen)
         self._data: RunData | None = None
+        self._following = False
         self._pair: tuple[str, tuple[str, ...], Pair | str] | None = None
         self.steps = steps_range()
         SharedSteps(self.steps, self.chosen)
@@ -87,8 +89,11 @@ class Signs(Page):
         self._data = data
         follow(self.steps, data.facts.room)
         first, second = self._names()
-        self.first.param.update(value=first)
-        self.second.param.update(value=second)
+        self._following = True
+        try:
+            self.first.value, self.second.value = first, second
+        finally:
+            self._following = False
         self._drawn()
 
     def _names(self) -> tuple[str, str]:
@@ -97,9 +102,13 @@ class Signs(Page):
         return first, second
 
     def _paired(self, event) -> None:
-        pair = [self.first.value, self.second.value]
-        if tuple(pair) != self._names() and pair[0] != pair[1]:
-            self.chosen.pair = pair
+        """Two that differ: who picks the one on the other side changes the sides."""
+        if self._following:
+            return
+        if self.first.value == self.second.value:
+            self.chosen.pair = list(reversed(self._names()))
+        else:
+            self.chosen.pair = [self.first.value, self.second.value]
 
     def _drawn(self) -> None:
         data = self._data

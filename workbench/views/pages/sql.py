@@ -12,6 +12,8 @@ import panel as pn
 import panel_material_ui as pmui
 from bokeh.models import ColumnDataSource
 from bokeh.plotting import figure
+from panel.io.resources import CDN_DIST, CSS_URLS
+from panel.models.tabulator import THEME_PATH
 
 from workbench.store.questions import load
 from workbench.views import cards, theme
@@ -32,6 +34,8 @@ TABLE = """
 .tabulator .tabulator-header .tabulator-col .tabulator-col-content { padding: 3px 6px; }
 .tabulator-row .tabulator-cell { padding: 4px 8px; font-size: 12.5px; }
 """
+TABULATOR = (CSS_URLS["font-awesome"], f"{CDN_DIST}bundled/datatabulator/{THEME_PATH}tabulator_materialize.min.css")
+"""What Panel's table fetches in the design of panel-material-ui, which names the theme."""
 BOX = """
 textarea { font-family: ui-monospace, SFMono-Regular, Menlo, Consolas, monospace !important; font-size: 12.5px !important;
   line-height: 1.45 !important; }
@@ -43,6 +47,7 @@ class Sql(Page):
 
     name, title = "sql", "SQL"
     needs_run = False
+    imports = TABULATOR
 
     def __init__(self, source: Source, chosen: Selection) -> None:
         super().__init__(source, chosen)
@@ -77,7 +82,7 @@ class Sql(Page):
         self.tables = pane()
         self.table = pn.widgets.Tabulator(
             pd.DataFrame(), pagination="remote", page_size=20, disabled=True, show_index=False, layout="fit_data_fill",
-            sizing_mode="stretch_width", min_height=80, theme="simple", stylesheets=[TABLE], margin=(6, 0, 0, 0), visible=False,
+            sizing_mode="stretch_width", min_height=80, stylesheets=[TABLE], margin=(6, 0, 0, 0), visible=False,
         )  # fmt: skip
         self.points = ColumnDataSource({"x": [], "y": []})
         p = figure(height=300, sizing_mode="stretch_width", tools="pan,box_zoom,reset,save", outline_line_color=None)

@@ -9,7 +9,7 @@ from workbench.views.data import RunData, Source
 from workbench.views.data_groups import Place, place_of
 from workbench.views.data_tokens import Sibling, coverage, siblings, spoken
 from workbench.views.pages.base import Asked, Page, card, grid, pane, put
-from workbench.views.picker import GroupPicker, about
+from workbench.views.picker import CHOOSING, GroupPicker, about
 from workbench.views.state import Selection
 from workbench.views.text import ALL, html, signed
 from workbench.views.tokens import TokenView, columns, covered, ended
@@ -23,6 +23,7 @@ class Tokens(Page):
     """One rollout as coloured text; a click on a sibling, a tree or a list of completions leads here."""
 
     name, title = "tokens", "Tokens"
+    choosing = CHOOSING
 
     def __init__(self, source: Source, chosen: Selection) -> None:
         super().__init__(source, chosen)

@@ -7,7 +7,7 @@ from workbench.views.data import RunData, Source
 from workbench.views.data_groups import place_of
 from workbench.views.data_tree import tree
 from workbench.views.pages.base import Asked, Page, card, grid, pane, put
-from workbench.views.picker import GroupPicker, about
+from workbench.views.picker import CHOOSING, GroupPicker, about
 from workbench.views.state import Selection
 from workbench.views.tree import RolloutTree, cost_card
 
@@ -21,6 +21,7 @@ class TreePage(Page):
     """One group as a tree; flat groups are the prompt with one leaf per rollout."""
 
     name, title = "tree", "Tree"
+    choosing = CHOOSING
 
     def __init__(self, source: Source, chosen: Selection) -> None:
         super().__init__(source, chosen)
