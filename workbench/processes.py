@@ -1,25 +1,26 @@
-"""The processes that make one run together, as torchrun starts them: telling each other, joining, and failing together.
+"""The processes that make one run together, as torchrun starts them: telling each other, and joining.
 
 Every process makes the same calls in the same order, and holds the same rows, states and weights. What only one of them can
 know (a request, a key pressed, a clock, a full disk) is told to all before anybody acts on it. An error in work that `shared`
 was given is raised in all. Any other one ends its process, which says so first, in the store that the processes met in; one
-that waits for it in vain then ends as well, by the error of the connection or by `_Watch`. Nothing here imports torch before
-there is a second process.
+that waits for it in vain then ends as well, by the error of the connection or by `failing.Watch`. Nothing here imports torch
+before there is a second process.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import pickle
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from datetime import timedelta
 from functools import cache
 from itertools import count
 from typing import Any, TypeVar
+
+from workbench.failing import ProcessError, Watch
 
 T = TypeVar("T")
 
@@ -29,18 +30,10 @@ PATIENCE = timedelta(hours=1)
 MEETING = timedelta(minutes=10)
 """What a process waits at most for the others to be there at the beginning."""
 
-GRACE = 10.0
-"""Seconds that a process has to end by itself once another one has failed."""
-
 _ENVIRONMENT = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
-_FAILED = "failed"
 _channel = threading.local()
 _times = count(1)
-_watch: _Watch | None = None
-
-
-class ProcessError(RuntimeError):
-    """Another process of this run has failed, or has gone."""
+_watch: Watch | None = None
 
 
 def _distributed() -> Any:
@@ -174,7 +167,7 @@ def joined(device: str | None = None) -> Iterator[None]:
         timeout=PATIENCE,
         device_id=card,
     )
-    _watch = _Watch(watched, dist.get_rank())
+    _watch = Watch(watched, dist.get_rank())
     try:
         yield
         meet()
@@ -247,56 +240,3 @@ def last_words(say: Callable[[BaseException], object]) -> Iterator[None]:
     finally:
         if watch is not None:
             watch.words.remove(say)
-
-
-class _Watch:
-    """Looks whether another process has failed; where this one has not ended `grace` seconds later, it waits in vain, and is
-    ended after its last words. met: the store that all processes met in."""
-
-    def __init__(
-        self, met: Any, mine: int, *, grace: float = GRACE, every: float = 0.5, end: Callable[[int], Any] = os._exit
-    ) -> None:
-        self._met, self._mine, self._grace, self._every, self._end = met, mine, grace, every, end
-        self.words: list[Callable[[BaseException], object]] = []
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._look, name="other processes", daemon=True)
-        self._thread.start()
-
-    def say(self, error: BaseException) -> None:
-        """This process fails."""
-        said = {"rank": self._mine, "kind": type(error).__name__, "why": str(error)}
-        with suppress(Exception):  # who keeps the store is gone: then all will know
-            self._met.compare_set(_FAILED, "", json.dumps(said))
-
-    def told(self) -> BaseException | None:
-        """What another process failed of; None where none has, or this one was the first to."""
-        if not self._met.check([_FAILED]):
-            return None
-        said = json.loads(self._met.get(_FAILED))
-        if said["rank"] == self._mine:
-            return None
-        if said["kind"] == KeyboardInterrupt.__name__:
-            return KeyboardInterrupt(f"process {said['rank']} was interrupted")
-        return ProcessError(f"process {said['rank']} failed: {said['kind']}: {said['why']}")
-
-    def _look(self) -> None:
-        told: BaseException | None = None
-        while told is None:
-            if self._over.wait(self._every):
-                return
-            try:
-                told = self.told()
-            except Exception as error:
-                told = ProcessError(f"the store that the processes met in has gone ({error})")
-        if self._over.wait(self._grace):
-            return
-        print(f"workbench: process {self._mine} ends: {told}", file=sys.stderr, flush=True)
-        for say in reversed(self.words):
-            with suppress(Exception):
-                say(told)
-        self._end(1)
-
-    def end(self) -> None:
-        """Look no more."""
-        self._over.set()
-        self._thread.join(self._every + 1)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from workbench import checkpoints, processes
+from workbench.failing import GRACE
 from workbench.numerics.forks import nodes_of
 from workbench.obeying import Helm
 from workbench.pipeline import NO_WISH, Pipeline, States, advance, rehearse
@@ -341,7 +342,7 @@ class Run:
                 if self.experiment.checkpoint_every and whole and status in ("finished", "stopped"):
                     self.checkpoint()
             elif self.experiment.staleness:
-                self._advance.break_off(processes.GRACE)
+                self._advance.break_off(GRACE)
             self.helm.end(self)
         finally:
             try:

@@ -15,6 +15,7 @@ import torch
 import torch.distributed as dist
 
 from workbench import Store, processes
+from workbench.failing import Watch
 from workbench.running import Run
 from workbench.steering import Remote
 from workbench.store import StoreError
@@ -217,9 +218,7 @@ def test_a_process_that_is_killed_ends_the_run(tmp_path) -> None:
 
 def test_who_waits_in_vain_for_a_process_that_failed_is_ended_after_its_last_words() -> None:
     met, said, over = dist.HashStore(), [], threading.Event()
-    mine, other = (
-        processes._Watch(met, rank, grace=0.05, every=0.02, end=lambda status: over.set()) for rank in (0, 1)
-    )
+    mine, other = (Watch(met, rank, grace=0.05, every=0.02, end=lambda status: over.set()) for rank in (0, 1))
     mine.words.append(said.append)
     other.say(ValueError("enough"))
     mine.say(RuntimeError("cut off"))  # who fails later does not take its place
@@ -232,9 +231,7 @@ def test_who_waits_in_vain_for_a_process_that_failed_is_ended_after_its_last_wor
 
 def test_a_process_that_ends_by_itself_is_left_alone() -> None:
     met, over = dist.HashStore(), threading.Event()
-    mine, other = (
-        processes._Watch(met, rank, grace=30.0, every=0.02, end=lambda status: over.set()) for rank in (0, 1)
-    )
+    mine, other = (Watch(met, rank, grace=30.0, every=0.02, end=lambda status: over.set()) for rank in (0, 1))
     other.say(KeyboardInterrupt())
     assert isinstance(mine.told(), KeyboardInterrupt)
     for watch in (mine, other):
