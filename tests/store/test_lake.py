@@ -166,14 +166,13 @@ def test_compaction_changes_no_answer_under_a_reader(url):
 
 
 def test_a_writer_compacts_in_the_background(url, monkeypatch):
-    monkeypatch.setattr("workbench.store.writer.is_due", lambda seq, mark, held=0: seq - mark > 4)
+    monkeypatch.setattr("workbench.store.compactor.is_due", lambda seq, mark, held=0: seq - mark > 4)
     pool, rng = made_pool(8), np.random.default_rng(0)
     with Writer(url, {}, pool, run="a") as writer:
         for number in range(1, 9):
             writer.append(made_step(number, pool, rng))
             writer.flush()
-            if writer._compactor is not None:
-                writer._compactor.join()
+            writer._compactor.join()
     with Store.open(url) as store:
         assert store.sql("SELECT count(*) AS n FROM steps")["n"].to_pylist() == [8]
         assert store.sql("SELECT count(*) AS n FROM events WHERE source = 'store'")["n"].to_pylist() == [0]

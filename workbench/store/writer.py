@@ -14,10 +14,8 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import threading
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from datetime import datetime
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -26,31 +24,15 @@ import pyarrow as pa
 from workbench.store import folder as files
 from workbench.store import ledger, opening, tables, trees
 from workbench.store.changes import Beliefs, Changes
-from workbench.store.compaction import compact, is_due
+from workbench.store.commit import Commit
+from workbench.store.compaction import compact
+from workbench.store.compactor import Compactor
 from workbench.store.errors import LedgerError, StoreError
 from workbench.store.recorder import Recorder
 from workbench.store.retention import Retention
-from workbench.store.schema import SCHEMA_VERSION
 from workbench.types import Event, Pool, Rollouts, Step
 
 ENDINGS = ("finished", "stopped", "failed")
-
-
-@dataclass
-class _Commit:
-    """What is written in one piece; which beliefs those are is decided when its turn comes."""
-
-    kind: str
-    step: int
-    tables: list[tables.Tables] = field(default_factory=list)
-    time: datetime = field(default_factory=opening.now)
-    beliefs: Beliefs = field(default_factory=dict)
-    observed: np.ndarray | None = None
-    events: list[tuple[Event, str]] = field(default_factory=list)
-
-    def waited(self, seconds: float) -> None:
-        text = f"the loop waited {seconds:.2f} s because the recorder was behind"
-        self.events.append((Event("note", "recorder", text), "store"))
 
 
 class Writer:
@@ -116,11 +98,9 @@ class Writer:
         self._evaluated: set[int] = set()
         self._changes = Changes(len(pool), tolerance)
         self._closing = self._closed = False
-        self._compacting = compacting
-        self._compactor: threading.Thread | None = None
-        self._held = 0  # bytes of commits that the next compaction will fold
         try:
-            last, self._folded = self._found()
+            last, folded = self._found()
+            self._compactor = Compactor(self._fold, folded, self._not_compacted, compacting)
             self._seq = last + 1
             begun = self._seq > 0
             past = (
@@ -136,14 +116,14 @@ class Writer:
                 else opening.run_tables(experiment, world or {}, pool, evaluation, parent, parent_step, pieces or {})
             )
             self.acting(who or {})
-            self._recorder: Recorder[_Commit] = Recorder(self._write, queue, f"recorder {self.run}")
+            self._recorder: Recorder[Commit] = Recorder(self._write, queue, f"recorder {self.run}")
         except BaseException:
             self._lock.close()
             raise
         opened = self.attempt, self.step + 1, who or {}
         try:
             self._put(
-                _Commit(
+                Commit(
                     "open",
                     self.step,
                     [*made, opening.attempt_table(*opened, ranks, self._retention, target)],
@@ -193,7 +173,7 @@ class Writer:
         if forest is not None:
             seen = forest.counted_once(seen)
         ledger.check(step, seen, self.pool)
-        commit = _Commit("step", step.step, beliefs=self._checked(beliefs or {}))
+        commit = Commit("step", step.step, beliefs=self._checked(beliefs or {}))
         commit.observed = np.unique(np.concatenate([step.prompts, step.rollouts.prompt]))
         made = tables.step_tables(step, seen, self.pool, self._estimator, commit.time)
         commit.tables.append(self._retention.thin(made, step.step, step.rollouts, self.pool.ids[step.rollouts.prompt]))
@@ -210,20 +190,20 @@ class Writer:
     def evaluation(self, step: int, rollouts: Rollouts) -> None:
         """Record an evaluation made after a step (0: before any update), rows of the evaluation pool."""
         self._check_open()
-        self._put(_Commit("evaluation", step, [self._evaluation_tables(step, rollouts)]))
+        self._put(Commit("evaluation", step, [self._evaluation_tables(step, rollouts)]))
         self._evaluated.add(step)
 
     def beliefs(self, step: int, beliefs: Beliefs) -> None:
         """Record beliefs outside a step, above all the priors as step 0."""
         self._check_open()
-        self._put(_Commit("beliefs", step, beliefs=self._checked(beliefs)))
+        self._put(Commit("beliefs", step, beliefs=self._checked(beliefs)))
 
     def command(
         self, kind: str, payload: Mapping[str, object] | None = None, step: int | None = None, who: str = ""
     ) -> None:
         """Record what the researcher did; step = the last finished step when it was done."""
         self._check_open()
-        commit = _Commit("note", self.step if step is None else step)
+        commit = Commit("note", self.step if step is None else step)
         row = {
             "step": [commit.step],
             "time": commit.time,
@@ -237,7 +217,7 @@ class Writer:
     def event(self, event: Event, step: int | None = None, source: str = "session") -> None:
         """Record something worth telling that is not part of a step."""
         self._check_open()
-        self._put(_Commit("note", self.step if step is None else step, events=[(event, source)]))
+        self._put(Commit("note", self.step if step is None else step, events=[(event, source)]))
 
     def flush(self) -> None:
         """Wait until all that was handed over is durable; raise what went wrong."""
@@ -257,7 +237,7 @@ class Writer:
             raise StoreError(f"a run ends as one of {', '.join(ENDINGS)}, not as {status!r}")
         if not self._closing:
             self._closing = True
-            end = _Commit("close", self.step)
+            end = Commit("close", self.step)
             row = {
                 "attempt": [self.attempt],
                 "status": status,
@@ -337,7 +317,7 @@ class Writer:
                     raise StoreError(f"belief {method}.{name} has shape {np.shape(column)}, not ({len(self.pool)},)")
         return beliefs
 
-    def _put(self, commit: _Commit) -> None:
+    def _put(self, commit: Commit) -> None:
         if not self._recorder.put(commit, waited=commit.waited):
             self._raise()
 
@@ -355,43 +335,20 @@ class Writer:
                 + self._then.format(run=self.run)
             ) from error
 
-    def _write(self, commit: _Commit) -> None:
+    def _write(self, commit: Commit) -> None:
         key = {"run": self.run, "rank": self.rank, "seq": self._seq}
-        head = {"attempt": [self.attempt], "kind": commit.kind, "step": commit.step, "time": commit.time}
         rows = self._changes.rows(commit.beliefs, commit.observed)
-        parts = [
-            {"commits": head | {"schema_version": SCHEMA_VERSION}},
-            *commit.tables,
-            tables.event_table(commit.events, commit.step, commit.time),
-            tables.belief_table(commit.step, commit.beliefs, rows, self.pool),
-        ]
-        made: dict[str, list[pa.Table]] = {}
-        for part in parts:
-            for name, columns in part.items():
-                made.setdefault(name, []).append(tables.arrow(name, columns, key))
-        self._held += self._keep({n: pa.concat_tables(t) for n, t in made.items()})
+        held = self._keep(commit.arrow(key, self.attempt, rows, self.pool))
         self._seq += 1
         self._changes.wrote(commit.beliefs, rows)
         if commit.kind == "step":
             self.committed = commit.step
-        self._start_compacting()
+        self._compactor.wrote(self._seq, held)
 
-    def _start_compacting(self) -> None:
-        if not self._compacting or (self._compactor and self._compactor.is_alive()):
-            return
-        if is_due(self._seq, self._folded, self._held):
-            self._held = 0
-            self._compactor = threading.Thread(target=self._compact, name="compactor", daemon=True)
-            self._compactor.start()
-
-    def _compact(self) -> None:
-        try:
-            self._folded = self._fold()
-        except Exception as error:  # the commits are all there: reading is only slower
-            self._compacting = False
-            event = Event("warning", "compaction", f"{type(error).__name__}: {error}; commits stay as they are")
-            if not self._closing:
-                self._recorder.put(_Commit("note", self.step, events=[(event, "store")]))
+    def _not_compacted(self, error: Exception) -> None:
+        event = Event("warning", "compaction", f"{type(error).__name__}: {error}; commits stay as they are")
+        if not self._closing:
+            self._recorder.put(Commit("note", self.step, events=[(event, "store")]))
 
     def _at_exit(self) -> None:
         with contextlib.suppress(Exception):
@@ -400,7 +357,6 @@ class Writer:
     def _release(self) -> None:
         self._closing = self._closed = True
         self._recorder.stop()
-        if self._compactor is not None:
-            self._compactor.join()
+        self._compactor.join()
         atexit.unregister(self._at_exit)
         self._lock.close()
