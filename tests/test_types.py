@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -176,3 +177,22 @@ def test_replayed_rows_are_no_evidence() -> None:
     none = np.full(4, "", dtype=object)
     done = Step(1, np.arange(2), Plan(np.arange(2), [2, 1]), rows, Advantage.start(rows), none, none)
     assert [column.tolist() for column in done.evidence(2)] == [[0, 1], [1.0, 1.0], [2.0, 1.0]]
+
+
+def test_rows_with_a_new_value_have_it_at_all_their_tokens() -> None:
+    tokens = Ragged.of([[1.0, 2.0], [3.0], [4.0, 5.0]], float)
+    before = Advantage(np.array([1.5, 3, 4.5]), np.ones(3, bool), np.ones(3), np.zeros(3), np.full(3, ""), tokens)
+    made = before.revalued(np.array([False, False, True]), np.full(3, -1.0), np.full(3, 0.5))
+    assert made.value.tolist() == [1.5, 3, -1]
+    assert made.baseline.tolist() == [0, 0, 0.5]
+    assert [row.tolist() for row in made.tokens.rows()] == [[1, 2], [3], [-1, -1]]
+    assert replace(before, tokens=None).revalued(np.ones(3, bool), np.zeros(3), np.zeros(3)).tokens is None
+
+
+def test_a_factor_goes_to_the_tokens_too() -> None:
+    tokens = Ragged.of([[1.0, 2.0], [3.0]], float)
+    made = Advantage(np.array([1.5, 3]), np.ones(2, bool), np.ones(2), np.zeros(2), np.full(2, ""), tokens).scaled(
+        np.array([2.0, -1.0])
+    )
+    assert made.value.tolist() == [3, -3]
+    assert made.tokens.values.tolist() == [2, 4, -3]

@@ -355,7 +355,8 @@ class Rollouts:
     sampled), role int8 (`numerics.roles`) are ragged or None where not kept. proximal and current are further logprob
     tracks. Where the tokens of a hint stand in front, role tells them apart, length does not count them, and their logp
     and entropy are those of the policy that trains.
-    extra: what else methods need, by name: (R, ...) arrays, or ragged per-token columns.
+    extra: what else methods need, by name: (R, ...) arrays, or ragged per-token columns, empty in rows of which nothing is
+    known, such as those of earlier steps.
     """
 
     id: np.ndarray
@@ -537,6 +538,23 @@ class Advantage:
         """Take rows out of the loss; a row that is already out keeps its first reason."""
         rows = np.asarray(rows, bool) & self.keep
         return replace(self, keep=self.keep & ~rows, reason=np.where(rows, reason, self.reason))
+
+    def revalued(self, rows: np.ndarray, value: np.ndarray, baseline: np.ndarray) -> Advantage:
+        """The rows (R,) bool get a new value (R,) and baseline (R,), each of their tokens the value; the others keep what
+        they have, tokens too."""
+        value, baseline = np.where(rows, value, self.value), np.where(rows, baseline, self.baseline)
+        tokens = self.tokens
+        if tokens is not None:
+            row = np.repeat(np.arange(len(value)), tokens.lengths)
+            tokens = Ragged(np.where(rows[row], value[row], tokens.values), tokens.offsets)
+        return replace(self, value=value, baseline=baseline, tokens=tokens)
+
+    def scaled(self, factor: np.ndarray) -> Advantage:
+        """Values and those of tokens times factor (R,)."""
+        tokens = self.tokens
+        if tokens is not None:
+            tokens = Ragged(tokens.values * np.repeat(factor, tokens.lengths), tokens.offsets)
+        return replace(self, value=self.value * factor, tokens=tokens)
 
 
 @dataclass(frozen=True, eq=False)
@@ -723,7 +741,8 @@ class Batch(NamedTuple):
     """A padded micro-batch as the loss sees it: all (B, T), row (B,) the rollout of each line.
 
     logp carries the gradient; behaviour is the sampler's record, proximal the policy at the start of the update.
-    extra: what else a world brings for methods that need it: a rollouts' per-token column (B, T), such as teacher_logp,
+    extra: what else a world brings for methods that need it: a rollouts' per-token column (B, T), such as teacher_logp, NaN in
+    lines of which it is not known,
     a per-rollout one (B, ...), or top-K log-probabilities (B, T, K), student_topk_logp (with gradient), teacher_topk_logp;
     plain_logp (B, T), the line's tokens behind the plain prompt, without the hint they were generated after (with gradient);
     role (B, T) where hints stand in front of rows, see `sampled`.

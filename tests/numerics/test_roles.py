@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from contract.scripted import rollouts_of
 
-from workbench.numerics.roles import hint_lengths, with_hints, without_hints
-from workbench.types import Ragged
+from workbench.numerics.roles import all_tokens, hint_lengths, own_tokens, per_token, with_hints, without_hints
+from workbench.types import Advantage, Ragged
 
 TOKENS = Ragged.of([[5, 6], [7], []], np.int32)
 LOGP = Ragged.of([[-0.5, -1.0], [-2.0], []], np.float32)
@@ -43,3 +45,32 @@ def test_without_them_the_rows_are_what_they_were():
     assert back.extra["token_version"].values.tolist() == [4, 4, 5]
     assert hint_lengths(rows()).tolist() == [0, 0, 0]
     assert without_hints(rows()).tokens is TOKENS
+
+
+def test_rows_of_which_a_column_tells_nothing_stay_empty_in_it():
+    column = Ragged.of([[], [-2.0], []], np.float32)
+    assert per_token(column, TOKENS)
+    assert not per_token(Ragged.of([[], [], []], np.float32), TOKENS)
+    assert not per_token(Ragged.of([[1.0], [2.0], []], np.float32), TOKENS)
+    hints = Ragged.of([[1], [8, 9], [2, 3]], np.int32)
+    told = Ragged(-hints.values.astype(np.float32), hints.offsets)
+    made = with_hints(
+        rows().with_(extra={"teacher_logp": column}), {"tokens": hints, "logp": told, "entropy": told}, version=6
+    )
+    assert [row.tolist() for row in made.extra["teacher_logp"].rows()] == [[], [0.0, 0.0, -2.0], [0.0, 0.0]]
+    assert [row.tolist() for row in without_hints(made).extra["teacher_logp"].rows()] == [[], [-2.0], []]
+
+
+def test_the_tokens_of_hints_keep_their_advantage():
+    made = with_hints(rows(), {"tokens": HINTS, "logp": TOLD, "entropy": TOLD}, version=6)
+    told = Ragged.of([[9.0, 1.0, 1.0], [2.0], [8.0, 8.0]], float)
+    before = replace(Advantage.start(made), value=np.array([1.0, 2.0, 3.0]), tokens=told)
+    own = own_tokens(before, made)
+    assert [row.tolist() for row in own.tokens.rows()] == [[1, 1], [2], []]
+    shaped = replace(own, tokens=Ragged(own.tokens.values * 10, own.tokens.offsets))
+    assert [row.tolist() for row in all_tokens(shaped, before, made).tokens.rows()] == [[9, 10, 10], [20], [8, 8]]
+    plain = replace(own, value=-own.value, tokens=None)  # one number per row again
+    assert [row.tolist() for row in all_tokens(plain, before, made).tokens.rows()] == [[9, -1, -1], [-2], [8, 8]]
+    first = replace(before, tokens=None)  # nobody has said anything of hints yet
+    assert [row.tolist() for row in all_tokens(shaped, first, made).tokens.rows()] == [[1, 10, 10], [20], [3, 3]]
+    assert all_tokens(plain, first, made).tokens is None

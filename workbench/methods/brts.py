@@ -149,6 +149,13 @@ class Brts(Method):
         if missing:
             raise ValueError(f"brts needs the columns {', '.join(missing)}: (B, T, K) top-K log-probabilities")
         s, t = batch.extra[STUDENT], batch.extra[TEACHER].detach()
+        mask = batch.mask.bool()
+        silent = int((mask & (s.isnan() | t.isnan()).any(-1)).any(1).sum())
+        if silent:
+            raise ValueError(
+                f"brts needs the teacher's log-probabilities of every token, and {silent} of {len(mask)} rollouts lack some; rows "
+                "of earlier steps bring none of their own: let the world add them when it scores, or leave the replay out"
+            )
         p = s.softmax(-1)
         if self.weight == "teacher_topk":
             value = t.softmax(-1) * (t - s)
@@ -158,4 +165,4 @@ class Brts(Method):
             w = {"student_p": p.detach(), "teacher_p": t.softmax(-1), "none": torch.ones_like(s)}[self.weight]
             value = w * (s - t)
         term = self.coef * value.sum(-1)
-        return Loss(torch.where(batch.mask.bool(), term, torch.zeros_like(term)), reduction="token_mean")
+        return Loss(torch.where(mask, term, torch.zeros_like(term)), reduction="token_mean")

@@ -149,6 +149,12 @@ class Rlad(Method):
         if TEACHER not in batch.extra:
             raise ValueError(f"rlad needs the column {TEACHER!r}: the teacher's log-probability of every token")
         teacher = batch.extra[TEACHER]
+        silent = int((mask.any(1) & (teacher.isnan() | ~mask).all(1)).sum())
+        if silent:
+            raise ValueError(
+                f"rlad needs the teacher's log-probability of every token, and {silent} of {len(mask)} rollouts have none; rows "
+                "of earlier steps bring none of their own: let the world add it when it scores, or leave the replay out"
+            )
         teacher = torch.where(teacher.isfinite(), teacher.clamp(min=self.floor), torch.full_like(teacher, self.floor))
         to_old = torch.where(mask, batch.logp - batch.proximal, zero).clamp(-_CLAMP, _CLAMP)
         to_teacher = torch.where(mask, batch.logp - teacher, zero).clamp(-_CLAMP, _CLAMP)

@@ -7,13 +7,18 @@ them apart; length counts the rollout's own tokens alone, for those are what was
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 import numpy as np
 
-from workbench.types import Ragged, Rollouts
+from workbench.types import Advantage, Ragged, Rollouts, Step
 
 OWN, HINT = 0, 1
 """Values of `role`: sampled by the policy; shown to it, hence off-policy."""
+
+HINTS = "hint_tokens"
+"""In `needs`: tokens of the text that an answer began with stand in front of the row's own. A method that does not ask for
+them sees rows without."""
 
 Change = Callable[[str, Ragged], Ragged]
 
@@ -28,15 +33,17 @@ def hint_lengths(rollouts: Rollouts) -> np.ndarray:
 
 def with_hints(rollouts: Rollouts, leads: Mapping[str, Ragged], version: int) -> Rollouts:
     """Rows with hints in front. leads: "tokens", "logp" and "entropy" of R hints, empty for rows without; version: of the
-    policy that measured them. Further per-token columns get 0 there."""
+    policy that measured them. Further per-token columns get 0 there, and stay empty in rows of which they tell nothing."""
     tokens = leads["tokens"]
 
     def longer(name: str, column: Ragged) -> Ragged:
         if name in leads:
             return in_front(leads[name], column)
         fill = {"role": HINT, "token_version": version}.get(name, 0)
-        blank = np.full((len(tokens.values), *column.values.shape[1:]), fill, column.values.dtype)
-        return in_front(Ragged(blank, tokens.offsets), column)
+        lengths = np.where(column.lengths == own.lengths, tokens.lengths, 0)
+        offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+        blank = np.full((int(offsets[-1]), *column.values.shape[1:]), fill, column.values.dtype)
+        return in_front(Ragged(blank, offsets), column)
 
     assert rollouts.tokens is not None
     own = Ragged(np.full(len(rollouts.tokens.values), OWN, np.int8), rollouts.tokens.offsets)
@@ -51,8 +58,56 @@ def without_hints(rollouts: Rollouts) -> Rollouts:
     assert rollouts.role is not None
     place = np.arange(len(rollouts.role.values)) - np.repeat(rollouts.role.offsets[:-1], rollouts.role.lengths)
     own = place >= np.repeat(lead, rollouts.role.lengths)
-    offsets = np.concatenate([[0], np.cumsum(rollouts.role.lengths - lead)]).astype(np.int64)
-    return _changed(rollouts, lambda name, column: Ragged(column.values[own], offsets)).with_(role=None)
+    whole = rollouts.role.lengths
+
+    def shorter(name: str, column: Ragged) -> Ragged:
+        known = column.lengths == whole
+        offsets = np.concatenate([[0], np.cumsum(np.where(known, whole - lead, 0))]).astype(np.int64)
+        return Ragged(column.values[own[np.repeat(known, whole)]], offsets)
+
+    return _changed(rollouts, shorter).with_(role=None)
+
+
+def per_token(column: object, tokens: Ragged) -> bool:
+    """Whether a column has a value per token. It may have none in rows of which it tells nothing, as rows of earlier steps do
+    that come into a step again."""
+    if not isinstance(column, Ragged):
+        return False
+    fits = column.lengths == tokens.lengths
+    return bool((fits | (column.lengths == 0)).all()) and bool(
+        fits[tokens.lengths > 0].any() or not tokens.lengths.any()
+    )
+
+
+def own_tokens(advantage: Advantage, rollouts: Rollouts) -> Advantage:
+    """Advantages of rows with hints as those of the same rows without; rollouts are the rows with hints."""
+    if advantage.tokens is None or rollouts.role is None:
+        return advantage
+    own = rollouts.role.values != HINT
+    offsets = np.concatenate([[0], np.cumsum(rollouts.role.lengths - hint_lengths(rollouts))]).astype(np.int64)
+    return replace(advantage, tokens=Ragged(advantage.tokens.values[own], offsets))
+
+
+def all_tokens(own: Advantage, before: Advantage, rollouts: Rollouts) -> Advantage:
+    """Advantages of rows without hints as those of the same rows with them: the tokens of a hint keep the advantage they
+    had before, their row's where nothing was said of tokens. rollouts are the rows with hints."""
+    if rollouts.role is None or (own.tokens is None and before.tokens is None):
+        return own
+    values = np.repeat(own.value, rollouts.role.lengths)
+    mine = rollouts.role.values != HINT
+    if before.tokens is not None:
+        values = np.where(mine, values, before.tokens.values)
+    if own.tokens is not None:
+        values[mine] = own.tokens.values
+    return replace(own, tokens=Ragged(values, rollouts.role.offsets))
+
+
+def bare(step: Step) -> Step:
+    """A step as one in which no hint was shown: rows and advantages of own tokens alone."""
+    rollouts = without_hints(step.rollouts)
+    if rollouts is step.rollouts:
+        return step
+    return replace(step, rollouts=rollouts, advantage=own_tokens(step.advantage, step.rollouts))
 
 
 def in_front(first: Ragged, second: Ragged) -> Ragged:
@@ -63,12 +118,11 @@ def in_front(first: Ragged, second: Ragged) -> Ragged:
 
 def _changed(rollouts: Rollouts, change: Change) -> Rollouts:
     """Every column that has a value per token, changed; the roles say which, for not all of the others may be kept."""
-    assert rollouts.role is not None
-    offsets = rollouts.role.offsets
+    role = rollouts.role
+    assert role is not None
 
     def of(name: str, column: object) -> object:
-        per_token = isinstance(column, Ragged) and np.array_equal(column.offsets, offsets)
-        return change(name, column) if per_token else column  # type: ignore[arg-type]
+        return change(name, column) if per_token(column, role) else column  # type: ignore[arg-type]
 
     names = ("tokens", "logp", "entropy", "role", "proximal", "current")
     columns = {name: of(name, getattr(rollouts, name)) for name in names}

@@ -11,16 +11,13 @@ from typing import TypeAlias
 
 import numpy as np
 
-from workbench.numerics.roles import hint_lengths, with_hints
+from workbench.numerics.roles import HINTS, hint_lengths, per_token, with_hints
 from workbench.types import Ragged, Rollouts, Text
 from workbench.worlds.microbatch import Lines
 from workbench.worlds.policy import Policy
 
 PLAIN = "plain_logp"
 """In `needs` and as a column: log-probabilities of a row's tokens behind the plain prompt."""
-
-HINTS = "hint_tokens"
-"""In `needs`: tokens of the text that an answer began with stand in front of the row's own."""
 
 Prefix: TypeAlias = Callable[[int, Text | None], list[int]]
 """Tokens of a prompt (row of the pool) with the text that rollouts began after."""
@@ -51,15 +48,27 @@ def lines_of(rollouts: Rollouts, texts: Mapping[str, Text | None], prefix: Prefi
         for row, _ in list(place):
             place.setdefault((row, None), len(place))
         without = np.array([place[row, None] for row, _ in place], np.int64)
-    numbers = {
-        n: c
-        for n, c in rollouts.extra.items()
-        if (np.array_equal(c.offsets, rollouts.tokens.offsets) if isinstance(c, Ragged) else c.dtype.kind in "fiub")
-    }
+    tokens = rollouts.tokens
+    numbers: dict[str, Ragged | np.ndarray] = {}
+    for name, column in rollouts.extra.items():
+        if per_token(column, tokens):
+            numbers[name] = _without_gaps(column, tokens)
+        elif not isinstance(column, Ragged) and column.dtype.kind in "fiub":
+            numbers[name] = column
     prefixes = [prefix(row, start) for row, start in place]
     if rollouts.role is not None:
         numbers["role"] = rollouts.role
-    return Lines(prefixes, owner, rollouts.tokens, rollouts.logp, numbers, without)
+    return Lines(prefixes, owner, tokens, rollouts.logp, numbers, without)
+
+
+def _without_gaps(column: Ragged, tokens: Ragged) -> Ragged:
+    """A per-token column with NaN for every token of a row of which it tells nothing."""
+    known = column.lengths == tokens.lengths
+    if known.all():
+        return column
+    values = np.full((len(tokens.values), *column.values.shape[1:]), np.nan, np.float32)
+    values[np.repeat(known, tokens.lengths)] = column.values
+    return Ragged(values, tokens.offsets)
 
 
 def scored(

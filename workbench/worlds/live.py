@@ -19,13 +19,13 @@ import torch
 
 from workbench import models, processes, settings
 from workbench.numerics.pieces import pieces_of
-from workbench.numerics.roles import without_hints
+from workbench.numerics.roles import HINTS, without_hints
 from workbench.pipeline import fates
 from workbench.stages import Branch, LossFn, Prune
 from workbench.types import LEAVES, Advantage, Plan, Pool, Rollouts, Text
 from workbench.worlds import adapters, distributed
 from workbench.worlds.branches import Decision, decision_columns
-from workbench.worlds.contexts import HINTS, PLAIN, lines_of, scored
+from workbench.worlds.contexts import PLAIN, lines_of, scored
 from workbench.worlds.engines.attention import use_grouped
 from workbench.worlds.engines.choice import copied, pick
 from workbench.worlds.engines.llama import supported
