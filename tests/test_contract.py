@@ -160,6 +160,9 @@ def test_acts_somewhere_and_only_at_known_verbs(slug: str) -> None:
         "checkpoint",
         "belief",
         "overlaps",
+        "hinting",
+        "across",
+        "anew",
         "verbs",
     }
 
@@ -385,6 +388,17 @@ def estimated(method: Method, draft: Draft) -> Advantage:
     for m in pipeline_of(method).actors("estimate"):
         advantage = m.estimate(m.init(world.pool), advantage, draft, rng())
     return advantage
+
+
+@acting("estimate")
+def test_an_estimate_is_anew_where_it_says_so(slug: str) -> None:
+    """Two different advantages before it: an estimate that starts anew makes the same of both."""
+    method, draft = METHODS[slug](), draft_after(pipeline_of(METHODS[slug]()).methods[1])[1]
+    start, state = Advantage.start(draft.rollouts), method.init(world_for(method).pool)
+    assert start.keep.sum() > 8
+    values = np.random.default_rng(0).standard_normal((2, len(start.keep))) * start.keep
+    first, second = (method.estimate(state, replace(start, value=value), draft, rng()) for value in values)
+    assert (equal(first.value, second.value) and equal(first.tokens, second.tokens)) == method.anew
 
 
 def uneven_draft(method: Method) -> Draft:

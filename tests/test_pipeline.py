@@ -13,7 +13,7 @@ from workbench.methods.mopps import Mopps
 from workbench.methods.vade import Vade
 from workbench.pipeline import MAX_ROUNDS, Pipeline, Wishes, advance, generator, join, run
 from workbench.stages import Card, Method, Only
-from workbench.types import Advantage, Budget, Draft, Picked, Plan, Rollouts
+from workbench.types import Advantage, Budget, Draft, Picked, Plan, Ragged, Rollouts
 
 BUDGET = Budget(prompts=4, rollouts=16)
 
@@ -51,6 +51,16 @@ class NotANumber(Method):
 
     def estimate(self, state: object, advantage: Advantage, draft: Draft, rng: object) -> Advantage:
         return replace(advantage, value=np.full(len(advantage.value), np.nan))
+
+
+@dataclass(frozen=True)
+class OneToken(Method):
+    """One token's advantage a rollout, whatever its length."""
+
+    card = card("one_token")
+
+    def estimate(self, state: object, advantage: Advantage, draft: Draft, rng: object) -> Advantage:
+        return replace(advantage, tokens=Ragged.of([[v] for v in advantage.value], float))
 
 
 @dataclass(frozen=True)
@@ -142,6 +152,13 @@ def test_a_selector_is_held_to_the_candidates() -> None:
 def test_an_advantage_that_is_no_number_stops_the_step() -> None:
     with pytest.raises(ValueError, match=r"NotANumber.estimate gave 1. advantages that are not finite at step 1"):
         next(run(Pipeline(Grpo(), NotANumber()), ScriptedWorld(), BUDGET, steps=1))
+
+
+def test_advantages_of_tokens_that_are_not_there_stop_the_step() -> None:
+    with pytest.raises(
+        ValueError, match=r"OneToken.estimate gave \d+ of 16 rollouts more or fewer advantages than they have"
+    ):
+        next(run(Pipeline(Grpo(), OneToken()), ScriptedWorld(), BUDGET, steps=1))
 
 
 def test_draws_are_keyed_by_step_round_verb_and_method() -> None:

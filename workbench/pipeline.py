@@ -20,6 +20,7 @@ from workbench import catalog
 from workbench.branching import Asked, branch_of, prune_of
 from workbench.methods.uniform import Uniform
 from workbench.numerics.apportion import apportion
+from workbench.numerics.roles import HINTS, all_tokens, bare, own_tokens, without_hints
 from workbench.stages import DECIDES, VERBS, Branch, Method, Only, Prune, State, World
 from workbench.types import (
     Advantage,
@@ -75,6 +76,33 @@ class Pipeline:
         for verb, way_out in (("estimate", "Grpo()"), ("loss", "Grpo()")):
             if not self.actors(verb):
                 raise ValueError(f"no method of {self!r} acts at {verb}; add one that does, for example {way_out}")
+        self._check_hints()
+        self._check_order()
+
+    def _check_hints(self) -> None:
+        """Raise ValueError where two methods show hints: a rollout begins after one of them, and nothing compares the two."""
+        hinting = [m.name for m in self.methods if m.hinting and "amend" in m.verbs]
+        if len(hinting) > 1:
+            raise ValueError(
+                f"{' and '.join(hinting)} both show hints in {self!r}: neither knows the other's rollouts, so a prompt is "
+                "hinted twice or not at all, and of its two comparisons with plain rollouts the last one stands; keep one of "
+                "them, and compare the two as two runs"
+            )
+
+    def _check_order(self) -> None:
+        """Raise ValueError where an estimate that starts anew stands behind one that compares rollouts across groups."""
+        acting = self.actors("estimate")
+        behind = {m.name: [o for o in acting[k:] if o.anew] for k, m in enumerate(acting) if m.across}
+        if not any(behind.values()):
+            return
+        across, anew = next((name, late) for name, late in behind.items() if late)
+        rest = [m for m in self.chosen if not behind.get(m.name)]
+        at = rest.index(anew[-1]) + 1
+        order = [*rest[:at], *(m for m in self.chosen if behind.get(m.name)), *rest[at:]]
+        raise ValueError(
+            f"behind {across}, {' and '.join(m.name for m in anew)} would compute advantages anew, group by group, and undo "
+            f"what {across} makes of a prompt's groups together; write {_listed(order)}"
+        )
 
     @classmethod
     def parse(cls, text: str | Pipeline | Iterable[Mapping[str, object]]) -> Pipeline:
@@ -127,7 +155,7 @@ class Pipeline:
 
     def observe(self, states: States, step: Step) -> States:
         """The states of all methods after a finished step."""
-        return {m.name: m.observe(states[m.name], step) for m in self.methods}
+        return {m.name: observed(m, states[m.name], step) for m in self.methods}
 
     def fold(self, pool: Pool, steps: Iterable[Step]) -> States:
         """States rebuilt from finished steps alone; equal to what the live run held."""
@@ -151,7 +179,7 @@ class Pipeline:
         return " + ".join(_written(m, m.name) for m in self.chosen)
 
     def __repr__(self) -> str:
-        return f"Pipeline({', '.join(_written(m, type(m).__name__ + '()') for m in self.chosen)})"
+        return _listed(self.chosen)
 
     def __str__(self) -> str:
         lines = [self.text]
@@ -169,6 +197,11 @@ class Pipeline:
             for verb, names in self.who().items()
         )
         return f"<table><caption><code>{escape(repr(self))}</code></caption>{rows}</table>"
+
+
+def _listed(methods: Iterable[Method]) -> str:
+    """Methods as the pipeline that has them in this order."""
+    return f"Pipeline({', '.join(_written(m, type(m).__name__ + '()') for m in methods)})"
 
 
 def _written(method: Method, plain: str) -> str:
@@ -208,6 +241,42 @@ def _ordinals(plan: Plan, earlier: list[Plan]) -> np.ndarray:
 def _bound(method: Method, verb: str, states: States) -> Callable[..., Any]:
     """A verb of a method with its state filled in."""
     return partial(getattr(method, verb), states[method.name])
+
+
+def observed(method: Method, state: State, step: Step) -> State:
+    """The state of a method after a finished step; one that does not ask for the tokens of hints sees rows without."""
+    return method.observe(state, step if HINTS in method.needs else bare(step))
+
+
+def _seen(method: Method, draft: Draft) -> Draft:
+    """The draft as a method sees it: with the tokens of hints in its rows only where it asks for them."""
+    if HINTS in method.needs or draft.rollouts is None:
+        return draft
+    return draft.with_(rollouts=without_hints(draft.rollouts))
+
+
+def estimated(method: Method, state: State, advantage: Advantage, draft: Draft, rng: np.random.Generator) -> Advantage:
+    """What a method makes of the advantages before it. Where it does not ask for the tokens of hints it sees neither them nor
+    their advantages, which they keep. Raises ValueError for advantages that are not finite, or are not those of the tokens."""
+    rollouts, seen = draft.rollouts, _seen(method, draft)
+    act = method.estimate  # type: ignore[attr-defined]
+    if seen.rollouts is rollouts:
+        made = act(state, advantage, draft, rng)
+    else:
+        made = all_tokens(act(state, own_tokens(advantage, rollouts), seen, rng), advantage, rollouts)
+    bad = int((~np.isfinite(made.value[made.keep])).sum())
+    if bad:
+        raise ValueError(
+            f"{type(method).__name__}.estimate gave {bad} advantages that are not finite at step {draft.step}"
+        )
+    if made.tokens is not None and rollouts.tokens is not None:
+        wrong = int((made.tokens.lengths != rollouts.tokens.lengths).sum())
+        if wrong:
+            raise ValueError(
+                f"{type(method).__name__}.estimate gave {wrong} of {len(rollouts)} rollouts more or fewer advantages than "
+                f"they have tokens at step {draft.step}"
+            )
+    return made
 
 
 def _branching(
@@ -424,12 +493,11 @@ def advance(
     clock.lap("score")
     advantage = Advantage.start(rollouts)
     for m in pipeline.actors("admit"):
-        advantage = advantage.drop(~_bound(m, "admit", states)(rollouts, draft), "not_admitted")
+        seen = _seen(m, draft)
+        advantage = advantage.drop(~_bound(m, "admit", states)(seen.rollouts, seen), "not_admitted")
     for m in pipeline.actors("estimate"):
-        advantage = _bound(m, "estimate", states)(advantage, draft, generator(seed, step, 0, "estimate", m.name))
-        bad = int((~np.isfinite(advantage.value[advantage.keep])).sum())
-        if bad:
-            raise ValueError(f"{type(m).__name__}.estimate gave {bad} advantages that are not finite at step {step}")
+        rng = generator(seed, step, 0, "estimate", m.name)
+        advantage = estimated(m, states[m.name], advantage, draft, rng)
     clock.lap("estimate")
     loss = _bound(pipeline.decider("loss"), "loss", states)
     penalties = [_bound(m, "penalty", states) for m in pipeline.actors("penalty")]

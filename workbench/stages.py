@@ -131,6 +131,12 @@ class Method:
     needs: ClassVar[frozenset[str]] = frozenset()
     overlaps: ClassVar[bool] = True
     """Whether a step may be planned while an earlier one is not finished."""
+    hinting: ClassVar[bool] = False
+    """Whether it starts rollouts of a prompt after texts of its own; a pipeline has one such method."""
+    across: ClassVar[bool] = False
+    """Whether its estimate compares rollouts of a prompt that began differently, which stand in different groups."""
+    anew: ClassVar[bool] = False
+    """Whether its estimate ignores the advantages that stand before it; it may not stand behind one that compares across."""
 
     @property
     def checkpoint(self) -> Checkpoint:
@@ -199,6 +205,7 @@ class Only(Method):
         self.card = method.card  # type: ignore[misc]
         self.needs = method.needs  # type: ignore[misc]
         self.overlaps = method.overlaps  # type: ignore[misc]
+        self.hinting, self.across, self.anew = method.hinting, method.across, method.anew  # type: ignore[misc]
 
     def __getattr__(self, name: str) -> object:
         if name in VERBS:

@@ -23,7 +23,7 @@ from numpy.typing import ArrayLike
 from workbench.analysis.sign_labels import RATES, TALLY, Kind, Labels, Rate, Reference, label, rates, tally
 from workbench.analysis.sign_references import N_REF, Field, Memory, clusters, pooled
 from workbench.analysis.sign_table import Interval, Signs
-from workbench.pipeline import States, generator
+from workbench.pipeline import States, estimated, generator, observed
 from workbench.stages import Method
 from workbench.types import Advantage, Budget, Draft, Plan, Pool, Rollouts, Step
 
@@ -75,7 +75,7 @@ def advantages(estimator: Estimator, states: States, rollouts: Rollouts, pool: P
     draft = Draft(step, budget, np.ones(len(pool), bool), prompts, plan=plan, rollouts=rollouts)
     for m in methods:
         if "estimate" in m.verbs:
-            made = m.estimate(states[m.name], made, draft, generator(0, step, 0, "estimate", m.name))  # type: ignore[attr-defined]
+            made = estimated(m, states[m.name], made, draft, generator(0, step, 0, "estimate", m.name))
     return made
 
 
@@ -199,7 +199,7 @@ def measure(
             for n in named:
                 for g in sizes:
                     np.add.at(total[n.name, g], place.prompt, _measure(n, states, place, pool, g, how))
-        states = {name: m.observe(states[name], step) for name, m in methods.items()}
+        states = {name: observed(m, states[name], step) for name, m in methods.items()}
         memory.observe(step)
     if not counted:
         raise ValueError(

@@ -24,7 +24,6 @@ CARD = Card(
         "bounds of the ratio, the noise, the exact forms of the entropy gate and of the re-weighting are ours: the paper's are not known",
         "a hint is cut between words: a method sees no tokenizer",
         "hint tokens that the selective mask leaves out stay in the loss's means over tokens, as tokens of advantage 0",
-        "beside another method that hints in the assistant's role, the tokens of its hints are trained as well",
         "the hinted half of a prompt that its plain half solved is not asked at all",
     ),
     unspent="prompts solved without help get no hinted rollouts",
@@ -124,6 +123,7 @@ class Adhint(Method):
     train_hints: bool = True
 
     card = CARD
+    hinting = across = True
 
     @property
     def needs(self) -> frozenset[str]:  # type: ignore[override]
@@ -180,7 +180,7 @@ class Adhint(Method):
         hint tokens are masked and gated."""
         rollouts = draft.rollouts
         hinted = np.array([c.startswith("adhint") for c in rollouts.context], bool)
-        value, baseline = advantage.value.copy(), advantage.baseline.copy()
+        value, baseline, touched = advantage.value.copy(), advantage.baseline.copy(), np.zeros(len(rollouts), bool)
         for p in np.unique(rollouts.prompt[hinted & advantage.keep]):
             mine = advantage.keep & (rollouts.prompt == p)
             plain, helped = np.flatnonzero(mine & (rollouts.context == "")), np.flatnonzero(mine & hinted)
@@ -188,12 +188,15 @@ class Adhint(Method):
             both = np.concatenate([plain, helped])
             value[both] = made.advantages
             baseline[both] = rollouts.reward[both].mean()
+            touched[both] = True
+        advantage = advantage.revalued(touched, value, baseline)
         lead = hint_lengths(rollouts)
         if not (self.train_hints and lead.any() and rollouts.role is not None and rollouts.entropy is not None):
-            return replace(advantage, value=value, baseline=baseline, tokens=None)
+            return advantage
         mask = selective_mask(lead, rollouts.role.lengths, value)
-        tokens = np.repeat(value, rollouts.role.lengths)
+        told = advantage.tokens
+        tokens = np.repeat(value, rollouts.role.lengths) if told is None else told.values.copy()
         for k in np.flatnonzero(lead).tolist():
             here = slice(*rollouts.role.offsets[k : k + 2])
             tokens[here] *= entropy_gate(rollouts.entropy.row(k), int(lead[k])) * mask[k, : rollouts.role.lengths[k]]
-        return replace(advantage, value=value, baseline=baseline, tokens=Ragged(tokens, rollouts.role.offsets))
+        return replace(advantage, tokens=Ragged(tokens, rollouts.role.offsets))

@@ -147,6 +147,7 @@ class Brorl(Method):
     eps_high: float = 0.4
 
     card = CARD
+    anew = True
 
     def init(self, pool: Pool) -> int:
         """Rollouts of the last step: none."""

@@ -134,6 +134,7 @@ class Dars(Method):
     first_share: float = 0.5
 
     card = CARD
+    anew = True
 
     def __post_init__(self) -> None:
         if self.schedule not in get_args(Schedule):

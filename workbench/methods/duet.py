@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -234,7 +234,7 @@ class Duet(Method):
         went_on = np.asarray(draft.rollouts.extra.get("propensity", np.ones(len(p))), float)
         spared = np.isclose(went_on, self.eps_abort) & ~lost if self.markers else np.zeros(len(p), bool)
         weight, mask = snips_weight(p, spared, lost, self.eps_pre, self.eps_abort)
-        advantage = replace(advantage, value=advantage.value * weight * mask)
+        advantage = advantage.scaled(weight * mask)
         return advantage.drop(lost, "no_answer") if self.markers else advantage
 
 

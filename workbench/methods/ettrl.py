@@ -14,7 +14,7 @@ from workbench.numerics.hints import hold_back, with_asks
 from workbench.numerics.picks import largest
 from workbench.numerics.votes import majority_label, voted
 from workbench.stages import Card, Method, State
-from workbench.types import Advantage, Draft, Node, Plan, Rollouts
+from workbench.types import Advantage, Draft, Node, Plan, Ragged, Rollouts
 
 __all__ = ["majority_label"]
 
@@ -155,12 +155,15 @@ class Ettrl(Method):
         """Reshape the advantages that stand before it, group by group."""
         rollouts = draft.rollouts
         if self.reshape == "clip":
-            return replace(advantage, value=np.clip(advantage.value, -self.beta, self.beta), tokens=None)
+            tokens = advantage.tokens
+            if tokens is not None:
+                tokens = Ragged(np.clip(tokens.values, -self.beta, self.beta), tokens.offsets)
+            return replace(advantage, value=np.clip(advantage.value, -self.beta, self.beta), tokens=tokens)
         if rollouts.entropy is None:
             raise ValueError("ettrl scales by the entropy of the answers, and these rollouts have none recorded")
-        value, entropy = advantage.value.copy(), np.nan_to_num(rollouts.entropy.mean())
+        factor, entropy = np.ones(len(rollouts)), np.nan_to_num(rollouts.entropy.mean())
         for g in np.unique(rollouts.group[advantage.keep]):
             mine = np.flatnonzero(advantage.keep & (rollouts.group == g))
             scale = _scale(entropy[mine])
-            value[mine] *= np.maximum(scale, 0) if self.floor else scale
-        return replace(advantage, value=value, tokens=None)
+            factor[mine] = np.maximum(scale, 0) if self.floor else scale
+        return advantage.scaled(factor)

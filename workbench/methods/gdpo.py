@@ -123,6 +123,7 @@ class Gdpo(Method):
     missing: Missing = "skip"
 
     card = CARD
+    anew = True
 
     def estimate(self, state: State, advantage: Advantage, draft: Draft, rng: np.random.Generator) -> Advantage:
         """Replace the advantages of the kept rollouts; the baseline shown is the group's mean reward."""

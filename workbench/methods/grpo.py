@@ -52,6 +52,7 @@ class Grpo(Method):
     truncation: float | None = 2.0
 
     card = CARD
+    anew = True
 
     def estimate(self, state: State, advantage: Advantage, draft: Draft, rng: np.random.Generator) -> Advantage:
         """Compare every kept rollout with the kept ones of its group; what is out of the loss stays out, at 0."""

@@ -156,6 +156,7 @@ class GrpoRoc(Method):
     eps: float = 1e-6
 
     card = CARD
+    anew = True
 
     def __post_init__(self) -> None:
         if not 0 < self.keep_share <= 1:

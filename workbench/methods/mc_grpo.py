@@ -127,6 +127,7 @@ class McGrpo(Method):
     mad_floor: float = 0.1
 
     card = CARD
+    anew = True
 
     def amend(self, state: State, plan: Plan, draft: Draft, rng: np.random.Generator) -> Plan:
         """One rollout more for the first ask of every group in the step."""

@@ -204,6 +204,7 @@ class Mssr(Method):
     curriculum: bool = False
 
     card = CARD
+    anew = True
 
     @property
     def verbs(self) -> tuple[str, ...]:

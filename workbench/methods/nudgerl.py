@@ -148,6 +148,7 @@ class Nudgerl(Method):
     distill: float = 0.1
 
     card = CARD
+    hinting = across = True
 
     @property
     def needs(self) -> frozenset[str]:  # type: ignore[override]
@@ -199,14 +200,15 @@ class Nudgerl(Method):
         """Advantages of all rollouts of a prompt together, its strategies credited by lam."""
         rollouts = draft.rollouts
         hinted = _hinted(rollouts)
-        value, baseline = advantage.value.copy(), advantage.baseline.copy()
+        value, baseline, touched = advantage.value.copy(), advantage.baseline.copy(), np.zeros(len(rollouts), bool)
         for p in np.unique(rollouts.prompt[hinted & advantage.keep]):
             plain = rollouts.context == ""
             mine = np.flatnonzero(advantage.keep & (rollouts.prompt == p) & (hinted | plain))
             names = [c if h else DROPOUT for c, h in zip(rollouts.context[mine], hinted[mine], strict=True)]
             value[mine] = nudge_advantages(rollouts.reward[mine], names, self.lam, self.eps).advantages
             baseline[mine] = rollouts.reward[mine].mean()
-        return replace(advantage, value=value, baseline=baseline, tokens=None)
+            touched[mine] = True
+        return advantage.revalued(touched, value, baseline)
 
     @given("distill")
     def penalty(self, state: Strategies, batch: Batch) -> Loss:

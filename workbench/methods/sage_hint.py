@@ -141,6 +141,7 @@ class SageHint(Method):
     down_above: float = 0.35
 
     card = CARD
+    hinting = True
     needs: ClassVar[frozenset[str]] = frozenset({"reference"})
 
     def __post_init__(self) -> None:

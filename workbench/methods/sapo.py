@@ -119,6 +119,7 @@ class Sapo(Method):
     clip_high: float = 0.28
 
     card = CARD
+    anew = True
 
     def __post_init__(self) -> None:
         if not 0 <= self.external <= 1:

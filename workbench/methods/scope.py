@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
 import numpy as np
@@ -126,6 +126,7 @@ class Scope(Method):
     eps: float = 1e-6
 
     card = CARD
+    across = True
     needs: ClassVar[frozenset[str]] = frozenset({"prm", "nodes"})
 
     def amend(self, state: State, plan: Plan, draft: Draft, rng: np.random.Generator) -> Plan:
@@ -169,8 +170,4 @@ class Scope(Method):
             group[k] = r.group[p] if p is not None else group[k]
         touched = advantage.keep & np.isin(group, group[won])
         made = group_advantages(np.where(touched, r.reward, np.nan), group, "grpo", self.eps)
-        return replace(
-            advantage,
-            value=np.where(touched, made.advantages, advantage.value),
-            baseline=np.where(touched, made.baseline, advantage.baseline),
-        )
+        return advantage.revalued(touched, made.advantages, made.baseline)

@@ -183,6 +183,7 @@ class V05(Method):
     features: Features = "embedding"
 
     card = CARD
+    anew = True
 
     def __post_init__(self) -> None:
         if self.k_init < 1:

@@ -129,6 +129,7 @@ class Vcpo(Method):
     norm_by_std: bool = True
 
     card = CARD
+    anew = True
 
     def estimate(self, state: State, advantage: Advantage, draft: Draft, rng: np.random.Generator) -> Advantage:
         """Replace the advantages of the kept rollouts; weights are 1 where the world gave no current log-probabilities."""

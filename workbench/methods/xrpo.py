@@ -199,6 +199,7 @@ class Xrpo(Method):
     eps: float = 1e-6
 
     card = CARD
+    anew = True
 
     def init(self, pool: Pool) -> Memory:
         """No prompt was visited."""
