@@ -20,7 +20,7 @@ from workbench import checkpoints, processes
 from workbench.failing import GRACE
 from workbench.numerics.forks import nodes_of
 from workbench.obeying import Helm
-from workbench.pipeline import NO_WISH, Pipeline, States, advance, rehearse
+from workbench.pipeline import NO_WISH, Pipeline, States, advance, observed, rehearse
 from workbench.types import Event, Rollouts, Step
 
 if TYPE_CHECKING:
@@ -284,7 +284,7 @@ class Run:
             with Store.open(self.experiment.store) as store:
                 for step in store.steps(self.run, self.world.pool, needs=new.needs):
                     for m in fresh:
-                        states[m.name] = m.observe(states[m.name], step)
+                        states[m.name] = observed(m, states[m.name], step)
         try:
             rehearse(
                 new, states, self.budget, step=self.n_steps + 1, seed=self.experiment.seed, available=self.available,

@@ -9,11 +9,13 @@ import numpy as np
 import pytest
 import torch
 
+from workbench.experiment import Experiment
 from workbench.methods.adhint import Adhint, entropy_gate
 from workbench.methods.branchgrpo import Branchgrpo
 from workbench.methods.grpo import Grpo
 from workbench.numerics.roles import HINT, OWN, hint_lengths, without_hints
 from workbench.pipeline import Pipeline, run
+from workbench.running import Run
 from workbench.store import Store, Writer
 from workbench.types import Budget, Plan, Resume
 from workbench.worlds.live import LiveWorld
@@ -159,3 +161,17 @@ def test_hinted_rollouts_may_be_carried(world):
     resumed = world.score(world.sample(plan), Adhint().needs)
     assert hint_lengths(resumed).tolist() == [lead[i]]
     assert resumed.tokens.row(0)[: len(r.tokens.row(i))].tolist() == r.tokens.row(i).tolist()
+
+
+def test_a_method_that_comes_in_later_reads_rows_without_hints(world, tmp_path):
+    """EPO's history is of what was sampled, whether it watched from the start or folds the record."""
+    experiment = Experiment(
+        model="tiny", pipeline="grpo + adhint", budget=BUDGET, store=str(tmp_path), eval_every=0, checkpoint_every=0
+    )
+    with Run(experiment, world=world) as made:
+        steps = [made.step(), made.step()]
+        made.swap("grpo + adhint + epo")
+        folded = made.states["epo"]
+    assert all(hint_lengths(step.rollouts).any() for step in steps)
+    means = [without_hints(step.rollouts).entropy.values.mean() for step in steps]
+    assert folded.total / folded.n == pytest.approx(np.mean(means))
