@@ -35,6 +35,13 @@ class Lines(NamedTuple):
         return self._replace(owner=self.plain[self.owner])
 
 
+def sent(array: np.ndarray, device: torch.device) -> torch.Tensor:
+    """The array on the device. A GPU fetches it by itself, behind what it has still to do: a copy out of ordinary memory
+    would let this process wait until all that is done."""
+    made = torch.from_numpy(array)
+    return made.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else made.to(device)
+
+
 def pack(lines: Lines, rows: np.ndarray, budget: int, widest: int = 256) -> list[list[np.ndarray]]:
     """Micro-batches of at most budget padded tokens; each a list of sequences, given by the rows of one prefix.
 

@@ -1,15 +1,17 @@
 """Training passes over one stream of tokens: no padding between rows, one compiled layer for all lengths.
 
-Rows of any lengths stand behind each other until a budget of tokens is full; attention knows where each begins (varlen
-flash attention), everything else is per token. The shapes of a pass are therefore always the same, so torch.compile
-sees one layer once, seconds instead of a minute per shape, and a long-tailed batch runs as fast as an even one. Each row
-carries its own prefix: on a GPU recomputing short prompts is cheaper than a mask that shares them.
+Rows of any lengths stand behind each other within a budget of tokens; attention knows where each begins (varlen flash
+attention), everything else is per token. The number of tokens is the only shape that changes, and torch.compile is told
+so: it sees one layer once, and a long-tailed batch runs as fast as an even one. Each row carries its own prefix: on a GPU
+recomputing short prompts is cheaper than a mask that shares them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cache
+from heapq import heapreplace
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,14 +23,18 @@ from transformers import PreTrainedModel
 from workbench.worlds import adapters
 from workbench.worlds.engines.forward import token_statistics
 from workbench.worlds.engines.llama import rotate, supported
+from workbench.worlds.microbatch import sent
 from workbench.worlds.policy import Lines, Policy
 
 HEAD = 8192
 """Predicted tokens whose logits exist together: 0.8 GB in bfloat16 at 49,152 tokens of vocabulary."""
 
+ALIGNED = 128
+"""The tokens of a stream are filled up to a multiple of this: matrix products are slower for odd numbers."""
+
 
 class Stream(NamedTuple):
-    """B sequences behind each other, filled up to T tokens with sequences nobody reads.
+    """B sequences behind each other, filled up to T tokens with one nobody reads.
 
     ids, position (T,) int64; bounds (N + 1,) int32: where each sequence begins, and the end; longest: tokens of the
     longest; source, target (A,) int64: for every answer token the place that predicts it, and its id; lengths (B,).
@@ -44,38 +50,42 @@ class Stream(NamedTuple):
 
 
 def fill(width: np.ndarray, budget: int) -> list[np.ndarray]:
-    """Rows of width tokens each into bins of at most budget tokens, first fit decreasing; wider rows get a bin alone."""
-    bins: list[list[int]] = []
-    room: list[int] = []
-    for row in np.argsort(-width, kind="stable").tolist():
-        at = next((i for i, free in enumerate(room) if free >= width[row]), len(bins))
-        if at == len(bins):
-            bins.append([])
-            room.append(budget)
-        bins[at].append(row)
-        room[at] -= int(width[row])
-    return [np.array(sorted(rows)) for rows in bins]
+    """Rows of width tokens each into few bins of at most budget tokens, each about as full; a wider row has its own.
+
+    Longest first into the emptiest bin (Graham, Bounds on Multiprocessing Timing Anomalies, 1969), with one bin more as
+    long as one is too full."""
+    wide, rest = np.flatnonzero(width > budget), np.flatnonzero(width <= budget)
+    rows = rest[np.argsort(-width[rest], kind="stable")].tolist()
+    bins: list[tuple[int, int, list[int]]] = []  # (tokens, which, rows)
+    for n in range(max(1, -(-int(width[rest].sum()) // budget)), len(rest) + 1):
+        bins = [(0, which, []) for which in range(n)]
+        for row in rows:
+            tokens, which, mine = bins[0]
+            heapreplace(bins, (tokens + int(width[row]), which, [*mine, row]))
+        if max(bins)[0] <= budget:
+            break
+    mine = [rows for _, _, rows in sorted(bins, key=lambda one: one[1])]
+    return [np.array(sorted(rows)) for rows in [*([row] for row in wide.tolist()), *mine]]
 
 
 def stream(
-    prefixes: Sequence[Sequence[int]], answers: Sequence[Sequence[int]], tokens: int, device: torch.device
+    prefixes: Sequence[Sequence[int]], answers: Sequence[Sequence[int]], aligned: int, device: torch.device
 ) -> Stream:
-    """Prefix i followed by answer i without its last token, which predicts nothing; at least `tokens` tokens in all."""
+    """Prefix i followed by answer i without its last token, which predicts nothing; a multiple of `aligned` tokens in all."""
     start = np.array([len(p) for p in prefixes])
     length = np.array([len(a) for a in answers])
     width = start + length - 1
-    longest, total = int(width.max()), int(width.sum())
-    padding = max(0, tokens - total)
-    spare = [longest] * (padding // longest) + [padding % longest] * (padding % longest > 0)
+    total = int(width.sum())
+    spare = [-total % aligned] * (total % aligned > 0)
     bounds = np.concatenate([[0], np.cumsum([*width, *spare])])
-    ids = np.zeros(total + padding, np.int64)
+    ids = np.zeros(bounds[-1], np.int64)
     ids[:total] = np.concatenate([part for p, a in zip(prefixes, answers, strict=True) for part in (p, a[:-1])])
     position = np.arange(len(ids)) - np.repeat(bounds[:-1], np.diff(bounds))
     first = bounds[: len(width)] + start - 1
     source = np.repeat(first - np.concatenate([[0], np.cumsum(length)[:-1]]), length) + np.arange(length.sum())
     target = np.concatenate([np.asarray(a, np.int64) for a in answers])
-    columns = [torch.as_tensor(c, device=device) for c in (ids, position, bounds.astype(np.int32), source, target)]
-    return Stream(*columns[:3], longest, *columns[3:], length)
+    columns = [sent(c, device) for c in (ids, position, bounds.astype(np.int32), source, target)]
+    return Stream(*columns[:3], int(np.diff(bounds).max()), *columns[3:], length)
 
 
 def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, bounds: torch.Tensor, longest: int) -> torch.Tensor:
@@ -88,6 +98,19 @@ def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, bounds: torch.T
         one = (c[begin:end].transpose(0, 1) for c in (q, *(x.repeat_interleave(share, 1) for x in (k, v))))
         parts.append(F.scaled_dot_product_attention(*one, is_causal=True).transpose(0, 1))
     return torch.cat(parts)
+
+
+def _enters(layer: torch.nn.Module) -> tuple[torch.Tensor, ...]:
+    """The parameters of `_before`."""
+    a = layer.self_attn
+    return layer.input_layernorm.weight, a.q_proj.weight, a.k_proj.weight, a.v_proj.weight
+
+
+def _leaves(layer: torch.nn.Module) -> tuple[torch.Tensor, ...]:
+    """The parameters of `_after`."""
+    m = layer.mlp
+    weights = (m.gate_proj.weight, m.up_proj.weight, m.down_proj.weight)
+    return layer.self_attn.o_proj.weight, layer.post_attention_layernorm.weight, *weights
 
 
 def _before(x, weight, query, key, value, cos, sin, eps: float, depth: int):
@@ -107,16 +130,30 @@ def _after(x, mixed, out, weight, gate, up, down, eps: float):
     return x + (F.silu(first) * second) @ down.to(x.dtype).T
 
 
+def _between(x, mixed, after: Sequence, before: Sequence, cos, sin, eps: float, depth: int):
+    """A layer's output, and the next one's query, key and value; the parameters of `_after` and of `_before`."""
+    x = _after(x, mixed, *after, eps)
+    return x, *_before(x, *before, cos, sin, eps, depth)
+
+
 @cache
 def _compiled(function):
-    return torch.compile(function, dynamic=False)
+    compiled = torch.compile(function)
+
+    def call(*inputs):
+        for one in inputs:
+            if isinstance(one, torch.Tensor) and not isinstance(one, torch.nn.Parameter):
+                torch._dynamo.mark_dynamic(one, 0)  # the tokens
+        return compiled(*inputs)
+
+    return call
 
 
 class StreamPolicy(Policy):
     """A policy whose passes run over streams: for a GPU, and Llamas. Settings as `Policy`'s.
 
-    budget: tokens of a micro-batch, all of equal size (32,768 is right for 135M parameters on 80 GB). compile: the two
-    halves of a layer through torch.compile, once, about 15 s at the first update.
+    budget: tokens of a micro-batch at most (32,768 is right for 135M parameters on 80 GB). compile: what is between two
+    attentions through torch.compile, once for all lengths, about 15 s at the first update.
     """
 
     def __init__(self, model: PreTrainedModel, *, budget: int = 32_768, compile: bool = True, **settings) -> None:
@@ -146,7 +183,7 @@ class StreamPolicy(Policy):
         """See `Policy.statistics`."""
         rows = np.concatenate(sequences)
         answers = [lines.tokens.row(i) for i in rows]
-        one = stream([lines.prefixes[lines.owner[i]] for i in rows], answers, self.room(lines), self.model.device)
+        one = stream([lines.prefixes[lines.owner[i]] for i in rows], answers, ALIGNED, self.model.device)
         logp, entropy = self.passes(one)
         lengths = torch.as_tensor(one.lengths, device=logp.device)
         mask = torch.arange(int(one.lengths.max()), device=logp.device) < lengths[:, None]
@@ -162,19 +199,22 @@ class StreamPolicy(Policy):
         angle, scaling = torch.cat([angle, angle], -1), body.rotary_emb.attention_scaling
         cos, sin = angle.cos() * scaling, angle.sin() * scaling
 
-        def through(x: torch.Tensor, layer: torch.nn.Module) -> torch.Tensor:
-            a, m = layer.self_attn, layer.mlp
-            projections = (a.q_proj.weight, a.k_proj.weight, a.v_proj.weight)
-            q, k, v = run(_before)(x, layer.input_layernorm.weight, *projections, cos, sin, eps, self._depth)
-            mixed = attention(q, k, v, one.bounds, one.longest)
-            norm, mlp = (
-                layer.post_attention_layernorm.weight,
-                (m.gate_proj.weight, m.up_proj.weight, m.down_proj.weight),
-            )
-            return run(_after)(x, mixed, a.o_proj.weight, norm, *mlp, eps)
+        def mixed(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+            return attention(q, k, v, one.bounds, one.longest)
 
-        for layer in body.layers:
-            x = self._kept(through, x, layer)
+        def through(x: torch.Tensor, layer: torch.nn.Module) -> torch.Tensor:
+            q = run(_before)(x, *_enters(layer), cos, sin, eps, self._depth)
+            return run(_after)(x, mixed(*q), *_leaves(layer), eps)
+
+        layers = list(body.layers)
+        if self.recompute and torch.is_grad_enabled():  # then one tensor is kept for each layer
+            for layer in layers:
+                x = self._kept(through, x, layer)
+        else:
+            q = run(_before)(x, *_enters(layers[0]), cos, sin, eps, self._depth)
+            for layer, following in pairwise(layers):
+                x, *q = run(_between)(x, mixed(*q), _leaves(layer), _enters(following), cos, sin, eps, self._depth)
+            x = run(_after)(x, mixed(*q), *_leaves(layers[-1]), eps)
         x = F.rms_norm(x[one.source], x.shape[-1:], body.norm.weight.to(kind), eps)
         parts = [self._kept(self._head, *part) for part in zip(x.split(HEAD), one.target.split(HEAD), strict=True)]
         logp, entropy = (torch.cat(column) for column in zip(*parts, strict=True))

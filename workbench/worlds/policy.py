@@ -23,7 +23,7 @@ from workbench.types import Advantage, Batch, Loss, Ragged
 from workbench.worlds import adapters, distributed, sharding
 from workbench.worlds.engines.forward import answer_statistics
 from workbench.worlds.engines.forward import pack as pack_sequences
-from workbench.worlds.microbatch import Lines, Tally, pack, shares
+from workbench.worlds.microbatch import Lines, Tally, pack, sent, shares
 from workbench.worlds.reference import Reference, divergence
 from workbench.worlds.remembering import recomputed
 
@@ -166,7 +166,7 @@ class Policy:
         def padded(column: Ragged) -> torch.Tensor:
             out = np.zeros((*inside.shape, *column.values.shape[1:]), np.float32)
             out[inside] = column.take(rows).values
-            return torch.from_numpy(out).to(logp.device)
+            return sent(out, logp.device)
 
         value = torch.as_tensor(advantage.value[rows], dtype=torch.float32, device=logp.device)[:, None]
         return Batch(
