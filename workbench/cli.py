@@ -1,4 +1,4 @@
-"""The command line: workbench demo | run | dashboard | store | replay | compare | sweep | report | diagnose | doctor | methods | make-tiny | make-sample | docs | bench."""
+"""The command line: workbench demo | run | dashboard | show | store | replay | compare | sweep | report | diagnose | doctor | methods | make-tiny | make-sample | docs | bench."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from workbench import compare_cli, processes, replay_cli, report_cli, store_cli
+from workbench import compare_cli, processes, replay_cli, report_cli, show_cli, store_cli
 
 NEEDS_GIB = {"smollm2": 6.0, "tiny": 1.5}
 """Memory below which a model is slow or killed on a CPU: weights, optimizer, sampling copy, activations."""
@@ -27,6 +27,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("\nstopped")
         return 130
+    except BrokenPipeError:  # who read the output has gone, `... | head`; what is still held back goes nowhere
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
     except Exception as error:
         mendable = isinstance(error, (ValueError, OSError)) or type(error).__module__.startswith("workbench.")
         if args.traceback or not mendable:
@@ -94,6 +97,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     dashboard.set_defaults(command=_dashboard)
 
+    show_cli.add_parser(commands)
     store_cli.add_parser(commands)
     replay_cli.add_parser(commands)
     compare_cli.add_parser(commands)
