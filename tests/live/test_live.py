@@ -97,7 +97,7 @@ def test_prompts_with_a_text_are_not_kept(world):
     for k in range(5):
         world.prefix(world.pool, 0, Text(str(k)))
     world.prefix(world.pool, 0)
-    assert len(world._prefix) == 1
+    assert len(world.prefix._kept) == 1
 
 
 def test_a_node_names_a_rollout_of_this_step(world):

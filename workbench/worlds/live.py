@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Mapping
@@ -22,7 +20,7 @@ from workbench.numerics.pieces import pieces_of
 from workbench.numerics.roles import HINTS, without_hints
 from workbench.pipeline import fates
 from workbench.stages import Branch, LossFn, Prune
-from workbench.types import LEAVES, Advantage, Plan, Pool, Rollouts, Text
+from workbench.types import LEAVES, Advantage, Plan, Pool, Rollouts
 from workbench.worlds import adapters, distributed
 from workbench.worlds.branches import Decision, decision_columns
 from workbench.worlds.contexts import PLAIN, lines_of, scored
@@ -34,6 +32,8 @@ from workbench.worlds.judging import Judging, judged_together
 from workbench.worlds.making import Making
 from workbench.worlds.packing import StreamPolicy
 from workbench.worlds.policy import Lines, Policy, checked
+from workbench.worlds.prefixes import Prefixes
+from workbench.worlds.saving import replaced
 from workbench.worlds.sizing import LARGE, fast_dtype, memory_needed
 from workbench.worlds.starts import Begin, Starts
 
@@ -156,7 +156,7 @@ class LiveWorld:
         own = type(self).offers - getattr(self.engine, "lacks", frozenset())
         self.offers = own | getattr(task, "offers", frozenset())  # what its verifier leaves, such as scores of steps
         self.stop_ids = frozenset(task.stop_ids(self.tokenizer))
-        self._prefix: dict[tuple[bool, str], list[int]] = {}
+        self.prefix = Prefixes(task.render, self.tokenizer, self.evaluation)
         self._starts = Starts()
         self._decisions: list[Decision] = []
         self._spent: Counter[str] = Counter()
@@ -279,30 +279,6 @@ class LiveWorld:
             return judged_together(self.task, made, self.evaluation, np.arange(len(made)))
         return self.task.score(made, self.evaluation)
 
-    def prefix(self, pool: Pool, row: int, start: Text | None = None) -> list[int]:
-        """Token ids that a rollout of a prompt continues: the rendered prompt, with the extra text of a `Text` start.
-
-        Text in the role of the assistant follows the prefilled answer; in any other role it follows the question, in
-        the same turn.
-        """
-        if start is not None:  # there is no end to the texts of hints
-            return self._rendered(pool, row, start)
-        key = (pool is self.evaluation, str(pool.ids[row]))  # two tables may number their rows alike
-        if key not in self._prefix:
-            self._prefix[key] = self._rendered(pool, row, None)
-        return self._prefix[key]
-
-    def _rendered(self, pool: Pool, row: int, start: Text | None) -> list[int]:
-        if start is not None and start.role != "assistant":
-            one = pool.take(np.array([row]))
-            text = np.array([f"{one.text[0]}\n{start.prefix}"], dtype=object)
-            return self._rendered(replace(one, text=text), 0, None)
-        ids = self.task.render(pool, row, self.tokenizer)
-        if isinstance(ids, str):
-            ids = self.tokenizer(ids, add_special_tokens=False).input_ids
-        extra = self.tokenizer(start.prefix, add_special_tokens=False).input_ids if start is not None else []
-        return [int(i) for i in [*ids, *extra]]
-
     def _lines(self, rollouts: Rollouts) -> Lines:
         return lines_of(rollouts, self._starts.texts, partial(self.prefix, self.pool))
 
@@ -334,26 +310,14 @@ class LiveWorld:
 
         `workbench.models.load` reads it as any transformers folder.
         """
-        folder = Path(folder)
-        draft = processes.by_first(partial(_draft_of, folder))
+        with replaced(Path(folder)) as draft:
 
-        def publish() -> None:
-            self.tokenizer.save_pretrained(draft)
-            self._starts.save(draft)
-            if folder.exists():
-                old = Path(tempfile.mkdtemp(prefix=f".{folder.name}-old-", dir=folder.parent))
-                folder.rename(old / folder.name)
-                draft.rename(folder)
-                shutil.rmtree(old)
-            else:
-                draft.rename(folder)
+            def save_rest() -> None:
+                self.tokenizer.save_pretrained(draft)
+                self._starts.save(draft)
 
-        try:
             self.policy.save(draft)
-            processes.by_first(publish)
-        finally:
-            if processes.first():
-                shutil.rmtree(draft, ignore_errors=True)
+            processes.by_first(save_rest)
 
     def load(self, folder: Path) -> None:
         """Go on from what `save` wrote."""
@@ -392,9 +356,3 @@ class LiveWorld:
             "memory_needed": self.memory_needed(),
             "torch": torch.__version__,
         }
-
-
-def _draft_of(folder: Path) -> Path:
-    """An empty folder beside the one that is to appear."""
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    return Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
