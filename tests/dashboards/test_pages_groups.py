@@ -10,6 +10,7 @@ from workbench.views.data_signs import rates
 from workbench.views.pages.signs import Signs
 from workbench.views.pages.tokens import Tokens
 from workbench.views.pages.tree import TreePage
+from workbench.views.picker import name_of
 from workbench.views.state import Selection
 
 PAGES = (TreePage, Tokens, Signs)
@@ -178,3 +179,14 @@ def test_an_address_without_a_run_keeps_what_it_names(data):
     page.tick()
     assert (page.chosen.run, page.chosen.step) == ("grown", 1)
     assert page.page.picker.step.value == 1
+
+
+def test_the_group_shown_is_named_as_it_is_on_its_own_step(data):
+    chosen = Selection(run=data.run, step=1)
+    page = TreePage(data.source, chosen)
+    page.update(data)
+    sent = page.picker.group.get_root().data
+    group = page.picker.place.group
+    assert sent.value == f"1. {name_of(group)}"
+    page.picker.update(page.picker.place._replace(groups=(group._replace(solved=77), *page.picker.place.groups[1:])), 2)
+    assert "77 of" in sent.value

@@ -277,6 +277,32 @@ def test_an_address_that_is_right_stays_and_keeps_its_theme(recording):
     assert location.search == f"?page=tree&run={rec.run}&step=1&place=1&theme=dark"
 
 
+def test_back_and_forward_lead_to_what_was_looked_at(recording):
+    rec = recording().go(2)
+    page = Dashboard(recording.store)
+    page.bind(location := SimpleLocation("?theme=dark"))
+    page.tick()
+    seen = [location.search]
+    for change in ({"page": "tree"}, {"step": 1, "place": 1}, {"page": "budget", "unit": "tokens"}):
+        page.chosen.param.update(**change)
+        seen.append(location.search)
+    assert seen[2] == f"?page=tree&run={rec.run}&step=1&place=1&theme=dark"
+    looked_at = [
+        ("live", 0, 0, "rollouts"),
+        ("tree", 0, 0, "rollouts"),
+        ("tree", 1, 1, "rollouts"),
+        ("budget", 1, 1, "tokens"),
+    ]
+    for i in (2, 1, 0, 1, 3):
+        location.search = seen[i]
+        c = page.chosen
+        assert (c.page, c.step, c.place, c.unit) == looked_at[i]
+        assert (location.search, c.run, page.tabs.active) == (seen[i], rec.run, page.names.index(c.page))
+    location.search = "?page=tree&step=99"
+    assert "step 99 is not recorded; step 2 is shown" in page.notice.object
+    assert location.search == f"?page=tree&run={rec.run}&step=2"
+
+
 def test_pages_of_a_run_have_the_steering_bar(recording):
     recording().go(1)
     for name, has in (("difficulty", True), ("tokens", True), ("glossary", False), ("sql", False)):
@@ -382,7 +408,12 @@ def test_the_run_picker_says_how_each_run_stands(recording):
     paused.writer.command("resume", {}, step=1)
     paused.writer.flush()
     running.writer.close("finished")
+    page.picker.value = running.run
+    doc = Document()
+    sent = page.picker.get_root(doc).data
+    assert sent.value == f"{running.run}  (running)"
     page.source.refresh(0)
     page.tick()
+    assert sent.value == f"{running.run}  (finished)", "what the browser shows follows, too"
     assert f"{paused.run}  (running)" in page.picker.options
     assert f"{running.run}  (finished)" in page.picker.options

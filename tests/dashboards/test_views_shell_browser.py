@@ -63,6 +63,27 @@ def test_an_address_of_old_is_mended_in_the_address_bar(opened, recording):
     says(page, "There is no run 'nosuch'", "Choose one of them at the top")
 
 
+def test_back_and_forward_of_the_browser_lead_to_the_pages_before(opened, recording):
+    recording().go(1)
+    page = opened(recording.store)
+    says(page, "Where the budget went")
+    for name in ("glossary", "tree", "sql"):
+        page.get_by_role("tab", name=TITLES[name], exact=True).click()
+        page.wait_for_url(f"**/?page={name}")
+    for go, name in (
+        ("back", "tree"),
+        ("back", "glossary"),
+        ("forward", "tree"),
+        ("back", "glossary"),
+        ("back", "live"),
+    ):
+        page.evaluate(f"history.{go}()")
+        page.locator("[role=tab][aria-selected=true]", has_text=TITLES[name]).wait_for(timeout=30_000)
+        assert page.url.endswith("/" if name == "live" else f"/?page={name}")
+    page.get_by_role("tab", name=TITLES["glossary"], exact=True).click()
+    page.wait_for_url("**/?page=glossary")
+
+
 def test_a_page_stands_alone(opened, recording):
     recording().go(1)
     page = opened(recording.store)

@@ -104,7 +104,7 @@ class Source:
             from workbench.store import Store
 
             if not is_there(self.url):
-                raise FileNotFoundError(f"there is no store at {self.where} yet")
+                raise FileNotFoundError(f"there is no store at {self.where} {'any more' if self._rows else 'yet'}")
             self._store = Store.open(self.url, live=False)
         return self._store
 

@@ -15,6 +15,7 @@ from urllib.parse import parse_qs
 
 import panel as pn
 import panel_material_ui as pmui
+import param
 
 from workbench.store.errors import StoreError
 from workbench.views import cards, messages, theme
@@ -23,7 +24,7 @@ from workbench.views.data import RunData, Source
 from workbench.views.data_steering import steering
 from workbench.views.keys import Keys
 from workbench.views.pages import PAGES, TITLES
-from workbench.views.pages.base import Page, card, pane, put, switch
+from workbench.views.pages.base import Page, card, offer, pane, put, switch
 from workbench.views.stale import mended
 from workbench.views.state import Selection, address, chosen_by, unread
 from workbench.views.text import one_line
@@ -151,13 +152,21 @@ class Dashboard:
 
     def bind(self, location) -> None:
         """Keep the selection in the address bar. The run stands there once it matters which one it is."""
+        following = False
 
         def write(*_) -> None:
+            nonlocal following
+            if following:
+                return
             own = [n for n in Selection.OF_RUN if getattr(self.chosen, n) != self.chosen.param[n].default]
             leave_out = [] if self.pinned or own else ["run"]
             leave_out += [] if len(self.names) > 1 else ["page"]
             colours = parse_qs((location.search or "").removeprefix("?")).get("theme", [])
-            location.search = address(self.chosen, tuple(leave_out), {"theme": colours[-1]} if colours else {})
+            following = True
+            try:
+                location.search = address(self.chosen, tuple(leave_out), {"theme": colours[-1]} if colours else {})
+            finally:
+                following = False
 
         def read(*_) -> None:
             wanted = chosen_by(location.search or "")
@@ -170,10 +179,26 @@ class Dashboard:
                 self._unchecked = True
                 self.chosen.param.update(**wanted)
 
+        def go(*_) -> None:
+            """Back or forward in the browser's history: what the address does not name is as at the start."""
+            nonlocal following
+            if following:
+                return
+            left = {n: p.default for n, p in self.chosen.param.objects("existing").items() if n not in ("name", "run")}
+            following, self.pinned = True, False
+            try:
+                with param.parameterized.batch_call_watchers(self.chosen):
+                    self.chosen.param.update(**(left | {"page": self.names[0]}))
+                    read()
+            finally:
+                following = False
+            if self.notice.visible:
+                write()
+
         self._write = write
         read()
         self.chosen.param.watch(write, [n for n in self.chosen.param if n != "name"])
-        location.param.watch(read, "search")
+        location.param.watch(go, "search")
 
     # what the timer does
 
@@ -262,8 +287,9 @@ class Dashboard:
                 self.chosen.run = runs[0]["run"]
         if self.chosen.run not in options.values():
             options = {f"{self.chosen.run}  (not found)": self.chosen.run, **options}
-        if options != self.picker.options or self.picker.value != self.chosen.run:
-            self.picker.param.update(options=options, value=self.chosen.run, visible=True)
+        offer(self.picker, options, self.chosen.run)
+        if not self.picker.visible:
+            self.picker.visible = True
 
     def update(self, force: bool = False) -> None:
         """Hand what is new to the page that is shown; with force, all of it."""

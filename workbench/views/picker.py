@@ -7,6 +7,7 @@ import panel_material_ui as pmui
 
 from workbench.views.cards import head, html
 from workbench.views.data_groups import GroupFacts, Place
+from workbench.views.pages.base import offer
 from workbench.views.state import Selection
 from workbench.views.text import count, one_line, percent
 
@@ -47,11 +48,7 @@ class GroupPicker:
         try:
             groups = place.groups if place else ()
             options = {f"{i + 1}. {name_of(g)}": i for i, g in enumerate(groups[:MOST])}
-            if options != self.group.options:
-                self.group.options = options
-            at = place.at if place and place.at < MOST else None
-            if self.group.value != at:
-                self.group.value = at
+            offer(self.group, options, place.at if place and place.at < MOST else None)
             step = place.group.step if place else 1
             if (self.step.end, self.step.value) != (max(last, 1), step):
                 self.step.param.update(end=max(last, 1), value=step)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from workbench.views.data import RunData, Source
     from workbench.views.state import Selection
 
-__all__ = ["Asked", "Page", "card", "grid", "pane", "plot", "put", "side", "switch"]
+__all__ = ["Asked", "Page", "card", "grid", "offer", "pane", "plot", "put", "side", "switch"]
 
 
 class Page:
@@ -61,6 +61,17 @@ def switch(label: str, icon: str) -> pmui.Toggle:
     flat = {"padding": "3px 9px", "fontSize": "12px", "fontWeight": 500, "letterSpacing": 0, "gap": "4px",
             "& .material-icons, & .MuiIcon-root, & svg": {"fontSize": "16px !important"}}  # fmt: skip
     return pmui.Toggle(label=label, icon=icon, value=False, size="small", margin=(6, 6, 0, 0), sx=flat)
+
+
+def offer(select: pmui.Select, options: dict[str, object], value: object) -> None:
+    """Options by their labels, and the one chosen. A browser is told of a choice by its label, and by Panel not again where
+    another label stands for the same value: that is done here."""
+    if options == select.options and value == select.value:
+        return
+    stays = value == select.value
+    select.param.update(options=options, value=value)
+    if stays:
+        select.param.trigger("value")
 
 
 def _box(style: str, parts: tuple[pn.viewable.Viewable, ...]) -> pn.Column:
