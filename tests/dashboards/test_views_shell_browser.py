@@ -84,6 +84,18 @@ def test_back_and_forward_of_the_browser_lead_to_the_pages_before(opened, record
     page.wait_for_url("**/?page=glossary")
 
 
+def test_on_a_phone_the_whole_header_is_seen(opened, recording):
+    recording().go(1)
+    page = opened(recording.store)
+    page.set_viewport_size({"width": 360, "height": 800})
+    says(page, "Where the budget went")
+    page.get_by_role("combobox").first.wait_for(timeout=30_000)
+    for part in (page.get_by_label("Toggle theme").first, page.get_by_role("combobox").first):
+        box = part.bounding_box()
+        assert box["width"] > 30
+        assert box["x"] + box["width"] <= 360
+
+
 def test_a_page_stands_alone(opened, recording):
     recording().go(1)
     page = opened(recording.store)

@@ -35,8 +35,12 @@ def shell(page: Dashboard, title: str = "Rollout Workbench") -> pmui.Page:
         sidebar_variant="temporary",
         theme_config=MUI,
         busy_indicator=None,
-        # a page whose figures grow is taller than the window all the same, and is not to be cut off there
-        sx={"& .main-content": {"backgroundColor": theme.GROUND, "overflowY": "auto !important"}},
+        sx={
+            # a page whose figures grow is taller than the window all the same, and is not to be cut off there
+            "& .main-content": {"backgroundColor": theme.GROUND, "overflowY": "auto !important"},
+            # on a phone the run picker gives way, not the switch beside it
+            "& .MuiAppBar-root .MuiToolbar-root > .MuiBox-root": {"minWidth": 0},
+        },
     )
 
     def follow(*moved) -> None:
