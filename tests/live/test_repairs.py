@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
+from workbench.methods.branchgrpo import Branchgrpo
 from workbench.methods.grpo import Grpo
 from workbench.methods.scope import Scope
 from workbench.numerics.forks import nodes_of
@@ -103,3 +104,24 @@ def test_without_scores_of_steps_it_says_what_is_missing(task):
     plain = LiveWorld(task, (toy_model(), toy_tokenizer()), seed=3)
     with pytest.raises(ValueError, match="Scope needs prm, which LiveWorld does not offer"):
         Pipeline(Grpo(), Scope()).check(plain)
+
+
+def test_a_repair_may_begin_before_its_parent_forked(world):
+    """The wrong step lies in what a branch had from its parent: that is whom the repair forked from, as a tree."""
+    earlier = 0
+    for _, step in run(
+        Pipeline(Grpo(), Branchgrpo(forks=1, every=2), Scope(max_repairs=2)), world, Budget(3, 12), steps=3, seed=4
+    ):
+        r = step.rollouts
+        row = {i: k for k, i in enumerate(r.id)}
+        nodes = nodes_of(r)
+        at = {i: k for k, i in enumerate(nodes["node_id"])}
+        for k in np.flatnonzero(np.array(nodes["row"]) >= 0):
+            whole, path = 0, k
+            while nodes["parent_id"][path] is not None:
+                whole, path = whole + nodes["n_tokens"][path], at[nodes["parent_id"][path]]
+            assert whole == r.length[nodes["row"][k]]
+        repairs = np.flatnonzero([c.startswith("repair:") for c in r.context])
+        earlier += sum(r.fork_at[k] < r.fork_at[row[r.parent[k]]] for k in repairs)
+        assert np.isfinite(step.update["loss"])
+    assert earlier > 0

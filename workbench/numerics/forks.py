@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from workbench.numerics.roles import hint_lengths, without_hints
+from workbench.numerics.roles import without_hints
 from workbench.types import Advantage, Ragged, Rollouts
 
 Credit = Callable[[list[int | None], np.ndarray, np.ndarray], np.ndarray]
@@ -25,7 +25,8 @@ LOST_FATES = ("pruned", "discarded")
 def nodes_of(rollouts: Rollouts, fate: np.ndarray | None = None) -> dict[str, list[Any]] | None:
     """Columns of the table `nodes` for the prompts of a step whose rollouts forked; None where none did.
 
-    A rollout's parent stands before it. A branch that ends where others go on gets an empty node of its own for the end,
+    A rollout's parent stands before it; a place of fork in what the parent itself had from above is one of the rollout that
+    made it. A branch that ends where others go on gets an empty node of its own for the end,
     so that its status is not theirs. Status is that of the fate (R,), None = what the finish says; tokens below which all was
     given up were given up too: discarded where all of that was, else pruned."""
     rollouts = without_hints(rollouts)
@@ -39,6 +40,8 @@ def nodes_of(rollouts: Rollouts, fate: np.ndarray | None = None) -> dict[str, li
     for i in np.flatnonzero(parent >= 0):
         if parent[i] >= i:
             raise ValueError(f"rollout {rollouts.id[i]} stands before {rollouts.id[parent[i]]}, from which it forked")
+        while parent[parent[i]] >= 0 and rollouts.fork_at[i] < rollouts.fork_at[parent[i]]:
+            parent[i] = parent[parent[i]]
         root[i] = root[parent[i]]
     key = [f"{p}|{c}" for p, c in zip(rollouts.prompt[root], rollouts.context[root], strict=True)]
     forked = {key[i] for i in np.flatnonzero(parent >= 0)}
@@ -76,10 +79,8 @@ def credited(advantage: Advantage, rollouts: Rollouts, credit: Credit) -> Advant
     nodes = nodes_of(rollouts)
     if nodes is None:
         return advantage
-    lead = hint_lengths(rollouts)  # tokens of hints in front keep the advantage they have
-    length = rollouts.length + lead
-    offsets = np.concatenate([[0], np.cumsum(length)]).astype(np.int64)
-    row = np.repeat(np.arange(len(rollouts)), length)
+    offsets = np.concatenate([[0], np.cumsum(rollouts.length)]).astype(np.int64)
+    row = np.repeat(np.arange(len(rollouts)), rollouts.length)
     tokens = advantage.value[row] if advantage.tokens is None else advantage.tokens.values.copy()
     value = advantage.value.copy()
     place = {id_: i for i, id_ in enumerate(nodes["node_id"])}
@@ -97,7 +98,7 @@ def credited(advantage: Advantage, rollouts: Rollouts, credit: Credit) -> Advant
             while (up := above[path[-1]]) is not None:
                 path.append(up)
             path.pop()  # the prompt
-            at = int(offsets[k] + lead[k])
+            at = int(offsets[k])
             for i in reversed(path):
                 length = nodes["n_tokens"][mine[i]]
                 tokens[at : at + length] = 0.0 if i in seen else a[i]
