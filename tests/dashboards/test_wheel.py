@@ -158,3 +158,14 @@ def test_what_is_being_typed_stays_when_somebody_else_commands(steered):
     assert wheel.settings["prompts"].value_input == "1"
     assert wheel.pipeline.value_input == "grpo + v"
     assert wheel.settings["group_size"].value == "7"
+
+
+def test_undo_is_offered_once_there_is_something_to_undo(steered):
+    run, wheel, look = steered
+    wheel.open.value = True
+    assert not wheel.undoing.visible and not wheel.undo.visible
+    run.helm.ask(Request.of("set", {"rollouts": 64}, "eve"))
+    run.ready()
+    run.step()
+    look()
+    assert wheel.undoing.visible and wheel.undo.visible

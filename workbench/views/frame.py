@@ -40,6 +40,7 @@ def shell(page: Dashboard, title: str = "Rollout Workbench") -> pmui.Page:
             "& .main-content": {"backgroundColor": theme.GROUND, "overflowY": "auto !important"},
             # on a phone the run picker gives way, not the switch beside it
             "& .MuiAppBar-root .MuiToolbar-root > .MuiBox-root": {"minWidth": 0},
+            "@media (max-width: 600px)": {"& .MuiAppBar-root .title": {"fontSize": "0.95rem"}},
         },
     )
 

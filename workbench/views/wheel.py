@@ -214,6 +214,9 @@ class Wheel:
             options = {one_line(f"step {t.step}: {t.what}", 70): t.id for t in told if t.undoable}
             if options != self.undoing.options:
                 self.undoing.param.update(options=options, value=next(iter(options.values()), None))
+            for part in (self.undoing, self.undo):  # a list of nothing has its label on its edge
+                if part.visible != bool(options):
+                    part.visible = bool(options)
             chosen = self.chosen.prompt
             put(self.prompt, head("This prompt", f"<span>{_state(found.now, chosen, self.choosing)}</span>"))
 
