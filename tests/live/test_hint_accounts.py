@@ -26,6 +26,10 @@ PASSES = {
     "nudgerl": ("strategy:", (Nudgerl(),)),
     "adhint": ("adhint:", (Adhint(),)),
     "adhint, probes": ("adhint:", (Adhint(), ProbeSet(prompts=2, rollouts=5, every=2))),
+    "adhint, probes, forks": (
+        "adhint:",
+        (Adhint(), Branchgrpo(every=2), ProbeSet(prompts=12, rollouts=3, every=1)),
+    ),
     "adhint, forks": ("adhint:", (Adhint(), Branchgrpo(every=2))),
 }
 

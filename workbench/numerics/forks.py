@@ -23,7 +23,7 @@ LOST_FATES = ("pruned", "discarded")
 
 
 def nodes_of(rollouts: Rollouts, fate: np.ndarray | None = None) -> dict[str, list[Any]] | None:
-    """Columns of the table `nodes` for the prompts of a step whose rollouts forked; None where none did.
+    """Columns of the table `nodes` for the groups of a step whose rollouts forked; None where none did.
 
     A rollout's parent stands before it; a place of fork in what the parent itself had from above is one of the rollout that
     made it. A branch that ends where others go on gets an empty node of its own for the end,
@@ -43,7 +43,8 @@ def nodes_of(rollouts: Rollouts, fate: np.ndarray | None = None) -> dict[str, li
         while parent[parent[i]] >= 0 and rollouts.fork_at[i] < rollouts.fork_at[parent[i]]:
             parent[i] = parent[parent[i]]
         root[i] = root[parent[i]]
-    key = [f"{p}|{c}" for p, c in zip(rollouts.prompt[root], rollouts.context[root], strict=True)]
+    groups = zip(rollouts.prompt[root], rollouts.context[root], rollouts.purpose[root], strict=True)
+    key = [f"{prompt}|{context}|{purpose}" for prompt, context, purpose in groups]
     forked = {key[i] for i in np.flatnonzero(parent >= 0)}
     start = np.where(parent >= 0, rollouts.fork_at, 0)
     children: dict[int, list[int]] = {}
