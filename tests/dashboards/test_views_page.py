@@ -3,6 +3,7 @@
 import runpy
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 import panel as pn
@@ -417,3 +418,21 @@ def test_the_run_picker_says_how_each_run_stands(recording):
     assert sent.value == f"{running.run}  (finished)", "what the browser shows follows, too"
     assert f"{paused.run}  (running)" in page.picker.options
     assert f"{running.run}  (finished)" in page.picker.options
+
+
+def test_the_timer_leaves_the_server_as_long_as_a_look_took(tmp_path, monkeypatch):
+    page = Dashboard(str(tmp_path))
+    now, looks = [100.0], []
+    monkeypatch.setattr("workbench.views.page.time.perf_counter", lambda: now[0])
+
+    def look() -> None:
+        looks.append(now[0])
+        now[0] += 0.9
+        page.refresh_ms = 900.0
+
+    monkeypatch.setattr(page, "tick", look)
+    for _ in range(60):
+        page.follow()
+        now[0] += 0.1
+    assert len(looks) > 3
+    assert all(later - earlier > 1.79 for earlier, later in pairwise(looks))

@@ -6,6 +6,7 @@ import time
 import pytest
 from browsing import says
 
+driver = pytest.importorskip("playwright.sync_api", reason="playwright drives the browser")
 pytestmark = pytest.mark.browser
 
 
@@ -81,12 +82,15 @@ def test_every_button_reaches_the_run(opened, elsewhere):
     page.wait_for_timeout(2500)
     says(page, "Choose a prompt first")
     fill(page, "Your name", "ada")
+    page.wait_for_function("Object.values(localStorage).includes('ada')", timeout=20_000)
     prompt = remote._store.sql("SELECT prompt_id FROM prompts WHERE pool = 'train'")["prompt_id"][3].as_py()
     page.goto(page.url + ("&" if "?" in page.url else "?") + f"prompt={prompt}")
     says(page, "Evaluation solved")
     press(page, "Steer")
     says(page, "as any other")
-    assert page.get_by_label("Your name", exact=True).first.input_value() == "ada", "kept by the browser"
+    driver.expect(page.get_by_label("Your name", exact=True).first).to_have_value(
+        "ada", timeout=20_000
+    )  # kept by the browser
     for label in ("Pin", "Boost", "Drop", "Free"):
         press(page, label)
         assert prompt in until(remote, label.lower())["payload"]

@@ -73,8 +73,8 @@ def app(
         def begin() -> None:
             page.open = True
             page.when_open()
-            page.tick()
-            pn.state.add_periodic_callback(page.tick, period=PERIOD)
+            page.follow()
+            pn.state.add_periodic_callback(page.follow, period=PERIOD)
 
         # the shell first; and what changes while a page is being opened would be lost to Panel's components
         pn.state.onload(begin)

@@ -30,6 +30,9 @@ from workbench.views.state import Selection, address, chosen_by, unread
 from workbench.views.text import one_line
 from workbench.views.wheel import Wheel
 
+LONGEST_REST = 2.0
+"""Seconds between two looks at the store, at most, where a look takes long."""
+
 
 class Dashboard:
     """All pages of one store and the one selection they share.
@@ -54,7 +57,7 @@ class Dashboard:
         self.chosen = Selection(run=run or "", page=self.names[0])
         self.pinned = run is not None
         self.may_steer = may_steer
-        self.refresh_ms = 0.0
+        self.refresh_ms = self._rests_until = 0.0
         self._pages: dict[str, Page | str] = {}
         self._seen: tuple = ()
         self._drawing = self._again = False
@@ -221,6 +224,13 @@ class Dashboard:
 
         self._guarded(look)
         self.refresh_ms = 1e3 * (time.perf_counter() - began)
+
+    def follow(self) -> None:
+        """The timer's look at the store, no sooner after the last one than that took: in between the server hears what the
+        reader does, for one that is always looking would answer a click after all that came before it, a look for each."""
+        if time.perf_counter() >= self._rests_until:
+            self.tick()
+            self._rests_until = time.perf_counter() + min(self.refresh_ms / 1e3, LONGEST_REST)
 
     def _guarded(self, act: Callable[[], None]) -> None:
         try:
