@@ -63,11 +63,9 @@ def visible(text: str) -> str:
 
 def _show(args: argparse.Namespace) -> int:
     from workbench.store import Store
-    from workbench.store.place import is_there
+    from workbench.store_cli import there
 
-    if not is_there(args.store):
-        raise FileNotFoundError(f"there is no store in {args.store!r}; `workbench demo` makes one")
-    with Store.open(args.store) as store:
+    with Store.open(there(args.store)) as store:
         runs = store.runs().to_pylist()
         if not runs:
             raise ValueError(f"the store {args.store!r} holds no run yet")

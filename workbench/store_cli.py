@@ -65,7 +65,7 @@ def _info(args: argparse.Namespace) -> int:
 def _check(args: argparse.Namespace) -> int:
     from workbench.store.checking import check
 
-    found = check(_there(args.store), progress)
+    found = check(there(args.store), progress)
     for f in found:
         print(f"{f.kind}: {f.where}: {f.text}")
     errors = sum(f.kind == "error" for f in found)
@@ -78,7 +78,7 @@ def _compact(args: argparse.Namespace) -> int:
     from workbench.store.checking import sizes
     from workbench.store.place import is_shared
 
-    store = _there(args.store)
+    store = there(args.store)
     n, left = compact(store, threads=2), sum(sizes(store).waiting.values())
     what = "files" if is_shared(store) else "commits"
     print(f"folded {n} {what}" + (f"; {left} wait, for another process is at it or they came since" if left else ""))
@@ -139,7 +139,8 @@ def human(n: float) -> str:
     return f"{n:.1f} TB"
 
 
-def _there(store: str) -> str:
+def there(store: str) -> str:
+    """The store, given that there is one; raises FileNotFoundError with the way out where there is none."""
     from workbench.store.place import is_there
 
     if not is_there(store):
