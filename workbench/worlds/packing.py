@@ -61,7 +61,8 @@ def fill(width: np.ndarray, budget: int) -> list[np.ndarray]:
         bins = [(0, which, []) for which in range(n)]
         for row in rows:
             tokens, which, mine = bins[0]
-            heapreplace(bins, (tokens + int(width[row]), which, [*mine, row]))
+            mine.append(row)
+            heapreplace(bins, (tokens + int(width[row]), which, mine))
         if max(bins)[0] <= budget:
             break
     mine = [rows for _, _, rows in sorted(bins, key=lambda one: one[1])]
