@@ -21,8 +21,8 @@ class Checkpoint(NamedTuple):
     """Where rollouts pause for branch and prune: at every multiple of `every` tokens (0 = not by count), at the places `at`,
     after a token that holds one of the markers, and where entropy exceeds `entropy` nats. top: likeliest next tokens shown at
     a checkpoint, as frontier.extra["top_tokens"] and ["top_logp"] (B, top). hidden: as ["hidden"] (B, d) float32, the last
-    layer's states. keeps: names in the methods' scratch per branch that its row keeps, in `extra`, ragged float32: what
-    `observe` learns from; or MARKS."""
+    layer's states. text: what was written since the last look, as frontier.tail. keeps: names in the methods' scratch per
+    branch that its row keeps, in `extra`, ragged float32: what `observe` learns from; or MARKS."""
 
     every: int = 16
     at: tuple[int, ...] = ()
@@ -30,6 +30,7 @@ class Checkpoint(NamedTuple):
     entropy: float | None = None
     top: int = 0
     hidden: bool = False
+    text: bool = False
     keeps: tuple[str, ...] = ()
 
     def counted(self, n: np.ndarray) -> np.ndarray:

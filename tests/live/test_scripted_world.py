@@ -47,7 +47,7 @@ def test_the_tail_shows_what_was_written_since_the_last_look(scripted):
         reason = np.where(go, "", "two").astype(object)
         return Cut(go.astype(np.int64), reason, np.ones(len(frontier)))
 
-    rows = scripted.sample(Plan([0], [20], step=1), None, Prune(prune, Checkpoint(every=1)))
+    rows = scripted.sample(Plan([0], [20], step=1), None, Prune(prune, Checkpoint(every=1, text=True)))
     cut = rows.finish == "pruned"
     assert tails[0] == ["a"] * 20
     assert sorted(set(tails[1])) == ["1", "2"]

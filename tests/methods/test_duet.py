@@ -186,4 +186,4 @@ def test_what_was_given_up_is_in_the_mean_and_out_of_the_loss_and_who_was_spared
 def test_without_markers_there_is_nothing_to_stop() -> None:
     assert "prune" not in Duet().verbs
     assert Duet().needs == frozenset()
-    assert Duet(markers=("x",)).needs == {"top_tokens"}
+    assert Duet(markers=("x",)).needs == {"top_tokens", "text_tail"}

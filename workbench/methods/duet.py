@@ -110,13 +110,13 @@ class Duet(Method):
 
     @property
     def needs(self) -> frozenset[str]:  # type: ignore[override]
-        """The likeliest next tokens, where rollouts may be stopped."""
-        return frozenset({"top_tokens"}) if self.markers else frozenset()
+        """The likeliest next tokens and the text, where rollouts may be stopped."""
+        return frozenset({"top_tokens", "text_tail"}) if self.markers else frozenset()
 
     @property
     def checkpoint(self) -> Checkpoint:
-        """Every `every` tokens, with the two likeliest next ones."""
-        return Checkpoint(every=self.every, top=2)
+        """Every `every` tokens, with the two likeliest next ones and the text."""
+        return Checkpoint(every=self.every, top=2, text=True)
 
     def __post_init__(self) -> None:
         if not 0 < self.budget <= 1:

@@ -235,10 +235,11 @@ class Growth:
         looks = {}
         for number, (part, at) in enumerate(zip(self.pauses.parts, due, strict=True)):
             tail, here = np.full(len(mine), "", dtype=object), np.flatnonzero(at)
-            tail[here] = self.decode([mine[k].tokens[mine[k].seen.get(number, mine[k].start) :] for k in here])
+            if part.text:
+                tail[here] = self.decode([mine[k].tokens[mine[k].seen.get(number, mine[k].start) :] for k in here])
+                for k in here:
+                    mine[k].seen[number] = int(n[k])
             looks[part] = Look(at, tail)
-            for k in here:
-                mine[k].seen[number] = int(n[k])
         names = dict.fromkeys(name for b in self.branches for name in b.memory)
         blank = {name: next(b.memory[name] for b in self.branches if name in b.memory) for name in names}
         return Frontier(

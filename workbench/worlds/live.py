@@ -89,7 +89,18 @@ class LiveWorld:
     """
 
     offers = frozenset(
-        {"behaviour", "proximal", "current", "token_entropy", "top_tokens", "nodes", "tokens", "resume", "hidden"}
+        {
+            "behaviour",
+            "proximal",
+            "current",
+            "token_entropy",
+            "top_tokens",
+            "text_tail",
+            "nodes",
+            "tokens",
+            "resume",
+            "hidden",
+        }
     ) | {PLAIN, HINTS}
 
     def __init__(
