@@ -163,8 +163,19 @@ def test_acts_somewhere_and_only_at_known_verbs(slug: str) -> None:
         "hinting",
         "across",
         "anew",
+        "splits",
+        "rooting",
         "verbs",
     }
+
+
+@acting("amend")
+def test_a_method_that_takes_a_share_of_an_ask_says_so(slug: str) -> None:
+    method, texts = METHODS[slug](), np.full(24, "one two three\nfour", dtype=object)
+    pool = replace(pool_of(24), extra={"reference": texts, "strategies": texts})
+    draft = Draft(1, Budget(prompts=1, rollouts=8), np.ones(24, bool), np.zeros(1, np.int64))
+    plan = method.amend(method.init(pool), Plan([0], [8]), draft, rng())
+    assert method.splits == bool((plan.leaves[plan.plain] < 8).any() or not plan.plain.any())
 
 
 # state

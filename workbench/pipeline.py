@@ -90,19 +90,37 @@ class Pipeline:
             )
 
     def _check_order(self) -> None:
-        """Raise ValueError where an estimate that starts anew stands behind one that compares rollouts across groups."""
-        acting = self.actors("estimate")
-        behind = {m.name: [o for o in acting[k:] if o.anew] for k, m in enumerate(acting) if m.across}
-        if not any(behind.values()):
-            return
-        across, anew = next((name, late) for name, late in behind.items() if late)
-        rest = [m for m in self.chosen if not behind.get(m.name)]
-        at = rest.index(anew[-1]) + 1
-        order = [*rest[:at], *(m for m in self.chosen if behind.get(m.name)), *rest[at:]]
-        raise ValueError(
-            f"behind {across}, {' and '.join(m.name for m in anew)} would compute advantages anew, group by group, and undo "
-            f"what {across} makes of a prompt's groups together; write {_listed(order)}"
-        )
+        """Raise ValueError where what stands in front leaves nothing to one behind it, or is undone by it; with the order to
+        write."""
+        if found := self._behind("estimate", lambda m: m.across, lambda m: m.anew):
+            first, behind, order = found
+            raise ValueError(
+                f"behind {first}, {behind} would compute advantages anew, group by group, and undo what {first} makes of a "
+                f"prompt's groups together; write {order}"
+            )
+        if found := self._behind("amend", lambda m: m.rooting, lambda m: m.splits):
+            first, behind, order = found
+            raise ValueError(
+                f"behind {first}, which leaves few rollouts of each group for the others to grow from, {behind} would find "
+                f"none to take a share of; write {order}"
+            )
+
+    def _behind(
+        self, verb: str, moves: Callable[[Method], bool], stays: Callable[[Method], bool]
+    ) -> tuple[str, str, str] | None:
+        """The first method that moves behind others, which stay, at a verb; those others; and the pipeline in which all such
+        stand there. None where they do."""
+        acting = self.actors(verb)
+        late = {m.name: [o for o in acting[k + 1 :] if stays(o)] for k, m in enumerate(acting) if moves(m)}
+        late = {name: others for name, others in late.items() if others}
+        if not late:
+            return None
+        first, others = next(iter(late.items()))
+        rest = [m for m in self.chosen if m.name not in late]
+        at = rest.index(others[-1]) + 1
+        moved = sorted((m for m in self.chosen if m.name in late), key=lambda m: not stays(m))
+        order = [*rest[:at], *moved, *rest[at:]]
+        return first, " and ".join(m.name for m in others), _listed(order)
 
     @classmethod
     def parse(cls, text: str | Pipeline | Iterable[Mapping[str, object]]) -> Pipeline:

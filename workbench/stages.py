@@ -138,6 +138,12 @@ class Method:
     anew: ClassVar[bool] = False
     """Whether its estimate ignores the advantages that stand before it; it may not stand behind one that compares across."""
 
+    splits: ClassVar[bool] = False
+    """Whether its amend takes a share of each plain ask, to begin it later or elsewhere; it may not stand behind a method
+    that is `rooting`."""
+    rooting: ClassVar[bool] = False
+    """Whether its amend leaves few rollouts of each plain ask, sometimes one; the rest of the group grows from them."""
+
     @property
     def checkpoint(self) -> Checkpoint:
         """Where rollouts pause for this method's branch and prune."""
@@ -205,7 +211,8 @@ class Only(Method):
         self.card = method.card  # type: ignore[misc]
         self.needs = method.needs  # type: ignore[misc]
         self.overlaps = method.overlaps  # type: ignore[misc]
-        self.hinting, self.across, self.anew = method.hinting, method.across, method.anew  # type: ignore[misc]
+        for fact in ("hinting", "across", "anew", "splits", "rooting"):
+            setattr(self, fact, getattr(method, fact))
 
     def __getattr__(self, name: str) -> object:
         if name in VERBS:

@@ -21,6 +21,7 @@ from .conftest import ALPHABET, ToyTask, pool_of, toy_model, toy_tokenizer
 
 BUDGET = Budget(prompts=2, rollouts=12)
 ACTIVE = {
+    "trace": "trace(continuations=2, boundaries=('a',))",  # first: it may not stand behind those that root
     "april": "april(every=4)",
     "arrol": "arrol(warmup=1, l_detect=5)",
     "branchgrpo": "branchgrpo(every=4)",
@@ -30,7 +31,6 @@ ACTIVE = {
     "echo": "echo(min_depth=1, entropy_high=0.5, entropy_low=0.0, branch_threshold=0.2, entropy_delta_threshold=-9.0,"
     " prune_threshold=0.14, labels='verifier')",
     "latr": "latr(tau_abs=0.05, tau_rel=0.9, windows=(2,))",
-    "trace": "trace(continuations=2, boundaries=('a',))",
 }
 """Settings with which a method forks, cuts, carries or goes on within two steps."""
 
@@ -137,7 +137,7 @@ class Reader(Looker):
 
 @pytest.mark.parametrize("beside", [(), (LOOKERS["every token"], *parse("branchgrpo"))], ids=["alone", "beside"])
 def test_a_method_is_shown_the_text_since_it_looked_last_and_all_of_it(beside):
-    reader = Reader(Checkpoint(every=5), notes=([],))
+    reader = Reader(Checkpoint(every=5, text=True), notes=([],))
     _, step = next(run(Pipeline(Grpo(), reader, *beside), world(), BUDGET, steps=1, seed=5))
     texts: dict[int, str] = {}
     for branch, due, n, tail in reader.notes[0]:

@@ -24,9 +24,10 @@ CARD = Card(
         "bounds of the ratio, the noise, the exact forms of the entropy gate and of the re-weighting are ours: the paper's are not known",
         "a hint is cut between words: a method sees no tokenizer",
         "hint tokens that the selective mask leaves out stay in the loss's means over tokens, as tokens of advantage 0",
-        "the hinted half of a prompt that its plain half solved is not asked at all",
+        "the hinted half of a prompt that its plain half solved is not asked at all; where the ratio shows no word, as of "
+        "references of two, that half is asked plainly, and references of one word are never shown",
     ),
-    unspent="prompts solved without help get no hinted rollouts",
+    unspent="prompts solved without help, and those whose plain rollouts nobody could score, get no hinted rollouts",
     watch="hint ratio against difficulty, success of plain and of hinted rollouts, which hint tokens have an advantage",
 )
 
@@ -111,8 +112,8 @@ class Seen(NamedTuple):
 class Adhint(Method):
     """Half of every group plain, the other half behind a part of the reference that grows with the difficulty.
 
-    Needs the pool's extra column "reference"; prompts without one keep their whole group plain. Rewards above 1 count
-    as 1 and negative ones as 0 for the difficulty. train_hints: the tokens of a hint are learned too, at ratio 1, where
+    Needs the pool's extra column "reference"; prompts without one of two words at least keep their whole group plain.
+    Rewards above 1 count as 1 and negative ones as 0 for the difficulty. train_hints: the tokens of a hint are learned too, at ratio 1, where
     its rollout did well, and the less the farther their entropy is from that of the rollout's own; else they are context
     only. Stands behind an estimator: Pipeline(Grpo(), Adhint()).
     """
@@ -123,7 +124,7 @@ class Adhint(Method):
     train_hints: bool = True
 
     card = CARD
-    hinting = across = True
+    hinting = across = splits = True
 
     @property
     def needs(self) -> frozenset[str]:  # type: ignore[override]
@@ -155,25 +156,25 @@ class Adhint(Method):
 
     def amend(self, state: Seen, plan: Plan, draft: Draft, rng: np.random.Generator) -> Plan:
         """Hold half of each group back; once its plain half is scored, ask for the rest behind the hint."""
-        prompts, n = waiting(draft)
-        rows = np.flatnonzero((plan.purpose == "train") & (plan.context == "") & (plan.n > 1))
-        rows = rows[state.reference[plan.prompt[rows]] != ""]
+        rows = np.flatnonzero(plan.plain & (plan.n > 1))
+        rows = rows[[len(str(text).split()) > 1 for text in state.reference[plan.prompt[rows]]]]
         plan = hold_back(plan, rows, plan.n[rows] // 2)
-        asked, starts, contexts, ratios = [], [], [], []
-        for p, k in zip(prompts.tolist(), n.tolist(), strict=True):
+        prompts, counts, starts, contexts, ratios = [], [], [], [], []
+        for a, k in zip(*waiting(draft), strict=True):
+            p = int(draft.plan.prompt[a])
             rewards = np.clip(plain_rewards(draft, p), 0, 1)
-            words = str(state.reference[p]).split()
             if not len(rewards) or rewards.mean() == 1:
                 continue
             noise = self.noise * rng.standard_normal() if self.noise else 0.0
             ratio = hint_ratio(rewards, self.w_min, self.w_max, noise).ratio
+            words = str(state.reference[p]).split()
             shown = hint_tokens(ratio, len(words))
-            if shown:
-                asked.append((p, k))
-                starts.append(Text(" ".join(words[:shown]) + " "))
-                contexts.append(f"adhint:{shown}")
-                ratios.append(ratio)
-        return with_asks(plan, [p for p, _ in asked], [k for _, k in asked], starts, contexts, {"hint_ratio": ratios})
+            prompts.append(p)
+            counts.append(int(k))
+            starts.append(Text(" ".join(words[:shown]) + " ") if shown else None)
+            contexts.append(f"adhint:{shown}" if shown else "")
+            ratios.append(ratio)
+        return with_asks(plan, prompts, counts, starts, contexts, {"hint_ratio": ratios})
 
     def estimate(self, state: Seen, advantage: Advantage, draft: Draft, rng: np.random.Generator) -> Advantage:
         """Advantages over plain and hinted rollouts of a prompt together, re-weighted by what the hints gained; those of

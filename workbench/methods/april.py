@@ -197,17 +197,16 @@ class April(Method):
         if draft.round or not state:
             return plan
         resumed = state[: draft.budget.prompts]
-        n, fresh = plan.n.copy(), np.flatnonzero((plan.purpose == "train") & (plan.context == "") & (plan.n > 0))
-        again = np.isin(plan.prompt[fresh], [g.prompt for g in state])
+        asks = (plan.purpose == "train") & (plan.n > 0)
+        fresh = [p for p in dict.fromkeys(plan.prompt[asks].tolist()) if p not in {g.prompt for g in state}]
         room = draft.budget.prompts - len(resumed)
-        n[fresh[again]] = 0
-        n[fresh[~again][room:]] = 0
+        n = np.where(asks & ~np.isin(plan.prompt, fresh[:room]), 0, plan.n)
         names = [(g.prompt, name) for g in resumed for name, _ in g.rollouts]
         start = np.empty(len(names), dtype=object)
         for i, (_, name) in enumerate(names):
             start[i] = Resume(name)
         more = Plan(np.array([p for p, _ in names]), np.ones(len(names), np.int64), start=start)
-        return replace(Plan.concat([more, replace(plan, n=n)]), notes=plan.notes)
+        return replace(Plan.concat([more, plan.asking(n)]), notes=plan.notes)
 
     def prune(self, state: tuple[Group, ...], frontier: Frontier, rng: np.random.Generator) -> Cut:
         """Stop everything once enough groups have ended."""

@@ -184,6 +184,7 @@ class Branchgrpo(Method):
     clip: float = 5.0
 
     card = CARD
+    rooting = True
 
     def __post_init__(self) -> None:
         if self.forks < 1 or self.width < 2 or self.every < 1:

@@ -19,7 +19,7 @@ from workbench.numerics.certainty import (
     prune_scan,
     token_stats,
 )
-from workbench.numerics.hints import hold_back, with_asks
+from workbench.numerics.hints import hold_back, waiting, with_asks
 from workbench.numerics.votes import majority_label, voted
 from workbench.stages import Card, Checkpoint, Method, State
 from workbench.types import Advantage, Batch, Cut, Draft, Fork, Frontier, Loss, Plan, Ragged, Rollouts
@@ -110,17 +110,14 @@ class Echo(Method):
 
     def amend(self, state: State, plan: Plan, draft: Draft, rng: np.random.Generator) -> Plan:
         """Keep room for the forks of a group; once they are there, fill it with plain rollouts."""
-        rows = np.flatnonzero((plan.purpose == "train") & (plan.context == "") & (plan.n > 1))
-        waiting = hold_back(plan, rows, np.minimum(self.max_branches, plan.n[rows] - 1), LATER)
-        plan = waiting.rooted(waiting.n, plan.leaves)
-        done, r = draft.plan, draft.rollouts
-        if done is None or r is None or LATER not in done.why:
+        rows = np.flatnonzero(plan.plain & (plan.n > 1))
+        held = hold_back(plan, rows, np.minimum(self.max_branches, plan.n[rows] - 1), LATER)
+        plan = held.rooted(held.n, plan.leaves)
+        asks, _ = waiting(draft, LATER)
+        if not len(asks):
             return plan
-        later = np.nan_to_num(done.why[LATER])
-        mine = (r.purpose == "train") & (r.context == "") & (r.ask >= 0)
-        have = np.bincount(r.prompt[mine], minlength=int(done.prompt.max(initial=-1)) + 1)
-        asks = np.flatnonzero(later > 0)
-        left = done.leaves[asks] - have[done.prompt[asks]]
+        done, r = draft.plan, draft.rollouts
+        left = done.leaves[asks] - np.bincount(r.ask[r.ask >= 0], minlength=len(done))[asks]
         short = left > 0
         prompts = done.prompt[asks[short]].tolist()
         return with_asks(plan, prompts, left[short].tolist(), [None] * len(prompts), [""] * len(prompts))

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from workbench.numerics.estimators import group_advantages
-from workbench.numerics.hints import hold_back, with_asks
+from workbench.numerics.hints import hold_back, waiting, with_asks
 from workbench.numerics.picks import largest
 from workbench.numerics.votes import majority_label, voted
 from workbench.stages import Card, Method, State
@@ -123,20 +123,25 @@ class Ettrl(Method):
     card = CARD
     needs: ClassVar[frozenset[str]] = frozenset({"nodes", "token_entropy"})
 
+    @property
+    def splits(self) -> bool:  # type: ignore[override]
+        """Where rollouts fork: most of a group waits for its base rollouts."""
+        return self.forks > 0
+
+    rooting = splits
+
     def amend(self, state: State, plan: Plan, draft: Draft, rng: np.random.Generator) -> Plan:
         """Base rollouts first; once they are there, continuations from inside them, at their most uncertain tokens."""
         new = self.forks * self.branches
-        rows = np.flatnonzero((plan.purpose == "train") & (plan.context == "") & (plan.n > 1))
+        rows = np.flatnonzero(plan.plain & (plan.n > 1))
         base = np.maximum(plan.n[rows] // (1 + new), 1) if new else plan.n[rows]
         plan = hold_back(plan, rows, plan.n[rows] - base, LATER)
+        asks, later = waiting(draft, LATER)
         done, r = draft.plan, draft.rollouts
-        if not new or done is None or r is None or r.entropy is None or LATER not in done.why:
+        if not len(asks) or r.entropy is None:
             return plan
-        later = np.nan_to_num(done.why[LATER])
-        forked = np.unique(r.prompt[r.parent != ""])
         prompts, counts, starts = [], [], []
-        for a in np.flatnonzero((later > 0) & ~np.isin(done.prompt, forked)):
-            left = int(later[a])
+        for a, left in zip(asks.tolist(), later.tolist(), strict=True):
             for k in np.flatnonzero((r.ask == a) & (r.length > self.min_pos)):
                 for at in fork_positions(r.entropy.row(int(k)), self.forks, self.min_pos):
                     n = min(self.branches, left)

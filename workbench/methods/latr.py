@@ -231,6 +231,7 @@ class Latr(Method):
     group_size: int | None = None
 
     card = CARD
+    rooting = True
     needs: ClassVar[frozenset[str]] = frozenset({"top_tokens"})
 
     @property

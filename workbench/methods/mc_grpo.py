@@ -138,7 +138,7 @@ class McGrpo(Method):
         _, first = np.unique(key[rows], return_index=True)
         n = plan.n.copy()
         n[rows[first]] += 1
-        return replace(plan, n=n)
+        return plan.asking(n)
 
     def estimate(self, state: State, advantage: Advantage, draft: Draft, rng: np.random.Generator) -> Advantage:
         """Replace the advantages of the kept rollouts, and drop the pivot of every group."""

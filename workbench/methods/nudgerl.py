@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -148,7 +148,7 @@ class Nudgerl(Method):
     distill: float = 0.1
 
     card = CARD
-    hinting = across = True
+    hinting = across = splits = True
 
     @property
     def needs(self) -> frozenset[str]:  # type: ignore[override]
@@ -178,7 +178,7 @@ class Nudgerl(Method):
         """Take the hinted rollouts out of the plain asks; those that lost their hint stay plain."""
         n = plan.n.copy()
         prompts, counts, starts, contexts = [], [], [], []
-        for row in np.flatnonzero((plan.purpose == "train") & (plan.context == "") & (plan.n > 0)):
+        for row in np.flatnonzero(plan.plain):
             prompt = int(plan.prompt[row])
             texts = state.texts[prompt]
             m = min(self.hints, len(texts))
@@ -194,7 +194,7 @@ class Nudgerl(Method):
                     starts.append(Text(texts[int(c)], "user"))
                     contexts.append(f"strategy:{int(c)}")
             n[row] -= sum(kept.values())
-        return with_asks(replace(plan, n=n), prompts, counts, starts, contexts)
+        return with_asks(plan.asking(n), prompts, counts, starts, contexts)
 
     def estimate(self, state: Strategies, advantage: Advantage, draft: Draft, rng: np.random.Generator) -> Advantage:
         """Advantages of all rollouts of a prompt together, its strategies credited by lam."""

@@ -197,14 +197,14 @@ class SageHint(Method):
             text = _part(str(state.reference[p]), top + 1, self.levels)
             if text:
                 prompts.append(int(p))
-                n.append(int(done.n[(done.prompt == p) & (done.context == _context(top))].sum()))
+                n.append(int(done.leaves[(done.prompt == p) & (done.context == _context(top))].sum()))
                 starts.append(Text(text, "user"))
                 contexts.append(_context(top + 1))
         return with_asks(plan, prompts, n, starts, contexts)
 
     def _light(self, state: Levels, plan: Plan) -> Plan:
         start, context = plan.start.copy(), plan.context.copy()
-        for row in np.flatnonzero((plan.purpose == "train") & (plan.context == "")):
+        for row in np.flatnonzero(plan.plain):
             p = int(plan.prompt[row])
             before = None if np.isnan(state.accuracy[p]) else float(state.accuracy[p])
             if self.mode == "paper":

@@ -20,7 +20,7 @@ from workbench.numerics.continuations import (
     tree_values,
 )
 from workbench.numerics.forks import credited
-from workbench.numerics.hints import with_asks
+from workbench.numerics.hints import hold_back, waiting, with_asks
 from workbench.numerics.picks import smallest
 from workbench.numerics.predictors import columns
 from workbench.pauses import MARKS
@@ -39,6 +39,8 @@ CARD = Card(
         "running success rate; the paper trains a network on histories",
         "tasks here have one turn, where the paper spends on roots only: continuations=0. With continuations (the paper's "
         "is 2) prefixes end behind `boundaries` or every so many tokens, and only rollouts from the prompt are continued",
+        "continuations come out of what a prompt was allocated, by whomever: of n rollouts the smallest m >= n / (1 + N) are "
+        "roots, at least m_min; the paper allocates roots, and N continuations of each come on top",
         "the predictor of prefixes is a ridge on length, log-probability and entropy so far, beside the prompt's belief",
         "the solver and its ties are inferred; beyond 4 million cells of the table it is greedy, which is exact up to the "
         "last prompt where m_min is 2 or 3",
@@ -47,6 +49,10 @@ CARD = Card(
     unspent="continuations that can change nothing are not asked",
     watch="the share of groups with both outcomes against plain GRPO, prompts of the batch that got nothing",
 )
+
+
+LATER = "trace.later"
+"""Column of `why`: rollouts of the ask that wait to go on from inside the others."""
 
 
 class Memory(NamedTuple):
@@ -65,9 +71,9 @@ class Trace(Method):
     """Prompts with the most even odds among `pool_factor` candidates a place, and group sizes that make most of them mixed.
 
     m_max None = the step's budget. prior: rollouts that the running success rate counts as; decay fades a prompt's
-    evidence at each visit, since the policy moves on. continuations: rollouts a root may have from inside it, each at most
-    k_max in one place; a root is left behind `boundaries` and after every `every` tokens (0 = not by count), at no more
-    than `most` places. Continuations want an estimator before: Pipeline(Grpo(), Trace(continuations=2))."""
+    evidence at each visit, since the policy moves on. continuations: how many of the rollouts that a prompt was allocated
+    begin inside the others for each that begins at the prompt, at most k_max in one place; a root is left behind
+    `boundaries` and after every `every` tokens (0 = not by count), at no more than `most` places. Continuations want an estimator before: Pipeline(Grpo(), Trace(continuations=2))."""
 
     m_min: int = 2
     m_max: int | None = None
@@ -82,6 +88,7 @@ class Trace(Method):
     ridge: float = 4.0
 
     card = CARD
+    splits = True
 
     @property
     def needs(self) -> frozenset[str]:  # type: ignore[override]
@@ -118,15 +125,18 @@ class Trace(Method):
             moment,
         )
 
-    def _prefixes(self, state: Memory, rollouts: Rollouts) -> Prefixes:
-        """The places inside the plain judged rollouts at which they may be continued, and what is known of each."""
+    def _prefixes(self, state: Memory, rollouts: Rollouts, asks: np.ndarray | None = None) -> Prefixes:
+        """The places inside the plain judged rollouts, of all asks or of those named, at which they may be continued, and
+        what is known of each."""
         if rollouts.logp is None or rollouts.entropy is None:
             raise ValueError(
                 "trace predicts from the log-probabilities of a prefix, and these rollouts have none recorded"
             )
         marks = rollouts.extra.get(MARKS)
         row, at, x = [], [], []
-        for k in np.flatnonzero(rollouts.plain & (rollouts.ask >= 0) & (rollouts.parent == "")).tolist():
+        mine = rollouts.plain & (rollouts.parent == "")
+        mine &= rollouts.ask >= 0 if asks is None else np.isin(rollouts.ask, asks)
+        for k in np.flatnonzero(mine).tolist():
             places = set(range(self.every, int(rollouts.length[k]), self.every)) if self.every else set()
             places |= set() if marks is None else set(marks.row(k).tolist())
             inside = np.array(sorted(p for p in places if 0 < p < rollouts.length[k]), np.int64)
@@ -161,39 +171,48 @@ class Trace(Method):
         return Picked.among(rows, best, variance=v * (1 - v))
 
     def allocate(self, state: Memory, draft: Draft, rng: np.random.Generator) -> Plan:
-        """Rollouts of the fresh prompts; a prompt may get none."""
+        """Rollouts of the fresh prompts, continuations among them; a prompt may get none."""
         fresh = draft.fresh
         if not len(fresh):
             return Plan(fresh, fresh)
-        share = round(draft.budget.rollouts * len(fresh) / draft.budget.prompts) // (1 + self.continuations)
+        total = round(draft.budget.rollouts * len(fresh) / draft.budget.prompts)
+        share = total // (1 + self.continuations)
         v = self._belief(state, fresh).mean
         m_max = max(share if self.m_max is None else self.m_max, self.m_min)
         m = root_allocation(v, share, self.m_min, m_max).m
         m = m + apportion((m > 0).astype(float), share - int(m.sum()))
-        return Plan(fresh, m, why={"v": v, "root_value": root_value(v, m)})
+        n = m * (1 + self.continuations)
+        n = n + apportion((m > 0).astype(float), total - int(n.sum()))
+        return Plan(fresh, n, why={"v": v, "root_value": root_value(v, m)})
 
     @given("continuations")
     def amend(self, state: Memory, plan: Plan, draft: Draft, rng: np.random.Generator) -> Plan:
-        """Once its rollouts are judged, continue a prompt's where the end may turn out otherwise."""
-        done, r = draft.plan, draft.rollouts
-        if done is None or r is None or any(isinstance(s, Node) for s in done.start):
+        """Roots first; once they are judged, continue a prompt's where the end may turn out otherwise."""
+        rows = np.flatnonzero(plan.plain & (plan.n > 1))
+        n = plan.n[rows]
+        roots = np.maximum(-(-n // (1 + self.continuations)), np.minimum(n, self.m_min))
+        plan = hold_back(plan, rows, n - roots, LATER)
+        asks, later = waiting(draft, LATER)
+        if not len(asks):
             return plan
-        seen = self._prefixes(state, r)
+        seen = self._prefixes(state, draft.rollouts, asks)
         if not len(seen.row):
             return plan
+        done, r = draft.plan, draft.rollouts
         w = np.linalg.solve(state.gram + self.ridge * np.eye(4), state.moment)
         value = np.clip(seen.prior + seen.x @ w, 0.0, 1.0)
         prompts, counts, starts, why = [], [], [], {"value": [], "flip": []}
-        for p in np.unique(r.prompt[seen.row]):
-            mine = np.flatnonzero(r.prompt[seen.row] == p)
+        for a, n_later in zip(asks.tolist(), later.tolist(), strict=True):
+            mine = np.flatnonzero(r.ask[seen.row] == a)
             nodes = [
                 {"rollout": k, "turn": t, "reward": float(r.correct[k]), "value": v}
                 for k, t, v in zip(seen.row[mine].tolist(), seen.at[mine].tolist(), value[mine].tolist(), strict=True)
             ]
-            roots = int(((r.prompt == p) & (r.purpose == "train") & (r.context == "") & (r.parent == "")).sum())
-            made = prefix_allocation(nodes, roots * self.continuations, self.k_max)
+            if not nodes:
+                continue
+            made = prefix_allocation(nodes, n_later, self.k_max)
             for i in np.flatnonzero(made.k):
-                prompts.append(int(p))
+                prompts.append(int(done.prompt[a]))
                 counts.append(int(made.k[i]))
                 starts.append(Node(f"{r.id[nodes[i]['rollout']]}@{nodes[i]['turn']}"))
                 why["value"].append(nodes[i]["value"])

@@ -14,7 +14,7 @@ import numpy as np
 from workbench.types import Draft, Node, Plan, Pool, Resume, Text
 
 LATER = "hinted_later"
-"""Column of `why`: rollouts of the ask that wait for the hinted pass. Who waits for something else names a column of its own."""
+"""Column of `why`: rollouts of the ask that wait for the hinted pass. Who waits for something else has a column of its own."""
 
 
 def references(pool: Pool) -> np.ndarray:
@@ -35,22 +35,23 @@ def strategies(pool: Pool) -> list[tuple[str, ...]]:
 
 
 def hold_back(plan: Plan, rows: np.ndarray, n_later: np.ndarray, name: str = LATER) -> Plan:
-    """The plan with n_later (K,) rollouts of the asks `rows` (K,) put off to a later pass, and noted in `why` under name."""
+    """The plan with n_later (K,) rollouts of the asks `rows` (K,) put off to the next round, and noted in `why` under name."""
     n, later = plan.n.copy(), np.zeros(len(plan))
     n[rows] -= n_later
     later[rows] = n_later
-    return replace(plan, n=n, why={**plan.why, name: later})
+    plan = plan.asking(n)
+    return replace(plan, why={**plan.why, name: later})
 
 
-def waiting(draft: Draft) -> tuple[np.ndarray, np.ndarray]:
-    """(K,) prompts and (K,) int64 rollouts held back in earlier rounds of this step and not asked since."""
+def waiting(draft: Draft, name: str = LATER) -> tuple[np.ndarray, np.ndarray]:
+    """(K,) asks of the round before, rows of the draft's plan, of which (K,) int64 rollouts were put off under name; an ask
+    of which nothing was rolled out has none to wait for."""
     plan = draft.plan
-    if plan is None or LATER not in plan.why:
+    if plan is None or draft.rollouts is None or name not in plan.why:
         return np.empty(0, np.int64), np.empty(0, np.int64)
-    later = np.nan_to_num(plan.why[LATER]).astype(np.int64)
-    asked = np.unique(plan.prompt[plan.context != ""])
-    rows = np.flatnonzero((later > 0) & ~np.isin(plan.prompt, asked))
-    return plan.prompt[rows], later[rows]
+    later = np.nan_to_num(plan.why[name]).astype(np.int64)
+    rows = np.flatnonzero((later > 0) & (plan.n > 0) & (plan.round == draft.round - 1))
+    return rows, later[rows]
 
 
 def plain_rewards(draft: Draft, prompt: int) -> np.ndarray:

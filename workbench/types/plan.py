@@ -150,6 +150,17 @@ class Plan:
         leaves = self.leaves if leaves is None else leaves
         return replace(self, n=n, why={**self.why, LEAVES: np.asarray(leaves, float)})
 
+    def asking(self, n: np.ndarray) -> Plan:
+        """The plan with n (A,) rollouts asked; what an ask may grow into changes by as many."""
+        grown = {LEAVES: np.maximum(self.leaves + n - self.n, 0).astype(float)} if LEAVES in self.why else {}
+        return replace(self, n=n, why={**self.why, **grown})
+
+    @property
+    def plain(self) -> np.ndarray:
+        """(A,) bool: asks for rollouts of the plain prompt, from its beginning, to be trained on."""
+        begins = np.array([s is None for s in self.start], bool)
+        return (self.purpose == "train") & (self.context == "") & begins & (self.n > 0)
+
     def asks(self) -> Iterator[Ask]:
         """The plan row by row, for people and for asks that need Python."""
         for i in range(len(self)):
