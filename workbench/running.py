@@ -18,7 +18,7 @@ import numpy as np
 
 from workbench import checkpoints, processes
 from workbench.failing import GRACE
-from workbench.numerics.forks import nodes_of
+from workbench.numerics.forks import trees_of
 from workbench.obeying import Helm
 from workbench.pipeline import NO_WISH, Pipeline, States, advance, observed, rehearse
 from workbench.types import Event, Rollouts, Step
@@ -250,7 +250,7 @@ class Run:
             done,
             self.pipeline.reveal(self.states),
             evaluation=rollouts,
-            nodes=nodes_of(done.rollouts, done.fate),
+            nodes=trees_of(done),
             decisions=tests,
         )
         self._inside = False

@@ -128,7 +128,7 @@ class Ettrl(Method):
         """Where rollouts fork: most of a group waits for its base rollouts."""
         return self.forks > 0
 
-    rooting = splits
+    rooting = splits  # type: ignore[assignment]
 
     def amend(self, state: State, plan: Plan, draft: Draft, rng: np.random.Generator) -> Plan:
         """Base rollouts first; once they are there, continuations from inside them, at their most uncertain tokens."""

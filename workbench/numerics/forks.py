@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from workbench.numerics.roles import without_hints
-from workbench.types import Advantage, Ragged, Rollouts
+from workbench.numerics.roles import own_tokens, without_hints
+from workbench.types import Advantage, Ragged, Rollouts, Step
 
 Credit = Callable[[list[int | None], np.ndarray, np.ndarray], np.ndarray]
 """(parents, rewards (n,) of leaves and NaN elsewhere, log-probabilities (n,)) of a tree's nodes -> advantages (n,)."""
@@ -72,6 +72,47 @@ def nodes_of(rollouts: Rollouts, fate: np.ndarray | None = None) -> dict[str, li
         out.close(i)
     out.settle()
     return out.columns
+
+
+def trees_of(step: Step) -> dict[str, list[Any]] | None:
+    """`nodes_of` a finished step, with how its nodes were trained; None where nothing forked."""
+    nodes = nodes_of(step.rollouts, step.fate)
+    return nodes and nodes | trained_nodes(nodes, step)
+
+
+def trained_nodes(nodes: dict[str, list[Any]], step: Step) -> dict[str, list[Any]]:
+    """Columns trained, untrained_reason and trained_rows of the nodes of a finished step: in how many of its training rows
+    an advantage acts on a node's tokens. 1 where a shared segment is trained once (BranchGRPO's token rows), the number of
+    trained rollouts through it where every rollout is trained with its whole path. None for nodes without sampled tokens."""
+    advantage = own_tokens(step.advantage, step.rollouts)
+    length = without_hints(step.rollouts).length
+    if advantage.tokens is None:
+        offsets = np.concatenate([[0], np.cumsum(length)]).astype(np.int64)
+        acts = np.repeat(advantage.value != 0, length)
+    else:
+        offsets, acts = advantage.tokens.offsets, advantage.tokens.values != 0
+    acts = acts & np.repeat((step.fate == "trained") & (advantage.weight != 0), np.diff(offsets))
+    acting = np.concatenate([[0], np.cumsum(acts)])
+    place = {id_: i for i, id_ in enumerate(nodes["node_id"])}
+    count = [0] * len(place)
+    fates: list[set[str]] = [set() for _ in place]
+    for i, k in enumerate(nodes["row"]):
+        if k < 0:
+            continue
+        end, at = int(offsets[k] + length[k]), i
+        while nodes["kind"][at] != "prompt":
+            begin = end - nodes["n_tokens"][at]
+            count[at] += bool(acting[end] > acting[begin])
+            fates[at].add("zero_advantage" if step.fate[k] == "trained" else str(step.fate[k]))
+            end, at = begin, place[nodes["parent_id"][at]]
+    made: dict[str, list[Any]] = {"trained": [], "untrained_reason": [], "trained_rows": []}
+    for n, told, kind, size in zip(count, fates, nodes["kind"], nodes["n_tokens"], strict=True):
+        known = kind == "model" and size > 0
+        why = "zero_advantage" if "zero_advantage" in told else told.pop() if len(told) == 1 else "all below"
+        made["trained"].append(n > 0 if known else None)
+        made["untrained_reason"].append(None if not known else "" if n else why)
+        made["trained_rows"].append(n if known else None)
+    return made
 
 
 def credited(advantage: Advantage, rollouts: Rollouts, credit: Credit) -> Advantage:

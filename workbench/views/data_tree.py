@@ -26,7 +26,7 @@ class Branch(NamedTuple):
     tokens where the estimator has them, else of the rollouts through it; None where no rollout through it was trained.
     entropy: nats, of the distribution its first token was drawn from. rollout: the one that ends here, "" for none;
     opens: the one that a click leads to. text: its start; whole: whether that is all of it. tests: forks and cuts that were
-    tested on it, in words."""
+    tested on it, in words; training: in how many rows it was trained, or why not, "" where not known."""
 
     id: str
     parent: int
@@ -48,6 +48,7 @@ class Branch(NamedTuple):
     text: str = ""
     whole: bool = True
     tests: str = ""
+    training: str = ""
 
 
 class Cost(NamedTuple):
@@ -167,7 +168,7 @@ class Grown:
             branches.append(Branch(
                 r["node_id"], -1, r["kind"], self.start[i], r["n_tokens"], y[i], max(len(ends), 1), r["status"] or "live",
                 r["reason"] or "", r["value"], advantage, r["entropy_at_fork"], r["choice"] or "", r["rollout_id"] or "",
-                opens or "", _fate(r), r["correct"], text, whole, tested.get(i, ""),
+                opens or "", _fate(r), r["correct"], text, whole, tested.get(i, ""), _training(r),
             ))  # fmt: skip
         place = {i: k for k, i in enumerate(self.order)}
         branches = [b._replace(parent=place.get(self.parent[i], -1)) for b, i in zip(branches, self.order, strict=True)]
@@ -247,6 +248,13 @@ class Grown:
                 shared_kept += r["n_tokens"] if len(live) > 1 else 0
         return Cost(shared_kept, account.kept - shared_kept, account.pruned, account.discarded, account.probe,
                     account.context, account.flat_equivalent)  # fmt: skip
+
+
+def _training(r: Mapping[str, Any]) -> str:
+    n, why = r["trained_rows"], r["untrained_reason"]
+    if n is None:
+        return ""
+    return f"trained in {n:,} row{'s' * (n != 1)}" if n else f"not trained: {why}"
 
 
 def rooted(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:

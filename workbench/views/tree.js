@@ -172,6 +172,7 @@ export function render({model, el}) {
     if (t.entropy[i] !== null) facts.push(`entropy at its first token ${number(t.entropy[i])} nats${t.choice[i] && t.choice[i] !== "sampled" ? `, ${t.choice[i]}` : ""}`)
     if (t.status[i] !== "live") facts.push(`${t.status[i]}: ${t.reason[i] || "no reason recorded"}`)
     else if (t.fate[i]) facts.push(t.fate[i])
+    if (t.through[i] > 1 && t.training[i]) facts.push(t.training[i])
     detail.append(node("small", "", facts.filter(Boolean).join(" · ")))
     const text = node("pre", "", t.kind[i] === "prompt" ? t.prompt : t.text[i] || (t.n[i] ? "(its tokens were not kept)" : ""))
     text.dir = "auto"

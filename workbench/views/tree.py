@@ -109,7 +109,7 @@ def columns(grown: Tree | None, prompt: str = "", rollout: str = "") -> dict[str
     }
     for name in ("value", "advantage", "entropy"):
         made[name] = [_rounded(getattr(b, name)) for b in branches]
-    for name, limit in (("reason", 60), ("choice", 20), ("fate", 60), ("tests", 240)):
+    for name, limit in (("reason", 60), ("choice", 20), ("fate", 60), ("tests", 240), ("training", 60)):
         made[name] = [shown(getattr(b, name), limit).replace("_", " ") for b in branches]
     for name in ("rollout", "opens"):
         made[name] = [getattr(b, name) for b in branches]

@@ -1,0 +1,8 @@
+-- Was a shared segment trained once, or with every rollout through it? In tokens of the segments at which rollouts forked.
+-- $run = latest: run id
+-- $since = -1: only steps after this one
+SELECT step, sum(n_tokens)::BIGINT AS shared, coalesce(sum(n_tokens) FILTER (trained), 0)::BIGINT AS trained,
+    sum(n_tokens * trained_rows) FILTER (trained) / sum(n_tokens) FILTER (trained) AS rows_per_token,
+    CASE WHEN max(trained_rows) = 1 THEN 'node' WHEN max(trained_rows) > 1 THEN 'leaf' END AS row_per
+FROM nodes WHERE run = $run AND step > $since AND kind = 'model' AND "row" IS NULL
+GROUP BY step ORDER BY step
