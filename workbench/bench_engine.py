@@ -1,8 +1,9 @@
 """What pausing and forking cost: the figures of `workbench bench engine`.
 
-Every row makes the same tokens in all cases, since draws are keyed by rollout and position and nothing stops a row. The
-shortest of several rounds counts, taken in turns, so that a busy machine slows all of them alike: of `tiny`, whose rounds
-differ by some per cent from one to the next, more of them.
+Every row makes the same tokens in all cases, since draws are keyed by rollout and position and nothing stops a row. Cases
+take turns, and of the ratios within a round the median counts: a machine that others share slows one run against the next
+by 15 % and more, so the interval of the median stands beside it. What pausing adds inside one run, the seconds in which
+nothing is decoded, is told by the same clock and needs no other run: `paused_between`.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 EVERY = 16
 """Tokens between checkpoints."""
 
-SIZES = {"tiny": (16, 8, 96, 10), "smollm2": (4, 4, 48, 3)}
+SIZES = {"tiny": (16, 8, 96, 12), "smollm2": (4, 4, 48, 3)}
 """Model -> prompts, rollouts of each, tokens of each rollout, rounds."""
 
 
@@ -74,28 +75,40 @@ def _figures(model: str, world: LiveWorld) -> Iterator[Figure]:
         "paused": (None, Prune(_go_on, Checkpoint(every=EVERY))),
         "paused_top": (None, Prune(_go_on, Checkpoint(every=EVERY, top=5))),
     }
-    seconds: dict[str, list[float]] = {name: [] for name in cases}
-    for _ in range(rounds):
+    seconds, between = np.zeros((len(cases), rounds)), np.zeros((len(cases), rounds))
+    turns = list(enumerate(cases.items()))
+    world.sample(plan)
+    for k in range(rounds):
         made: dict[str, list[int]] = {}
-        for name, (branch, prune) in cases.items():
-            began = time.process_time()
+        for i, (name, (branch, prune)) in turns[k % len(turns) :] + turns[: k % len(turns)]:
+            decoding, began = world._spent["sample_seconds"], time.perf_counter()
             rows = world.sample(plan, branch, prune)
-            seconds[name].append(time.process_time() - began)
+            seconds[i, k] = time.perf_counter() - began
+            between[i, k] = 1 - (world._spent["sample_seconds"] - decoding) / seconds[i, k]
             made[name] = rows.tokens.values.tolist()  # type: ignore[union-attr]
         if any(tokens != made["whole"] for tokens in made.values()):
             raise AssertionError("rows that pause made other tokens than rows that do not")
-    best = {name: min(taken) for name, taken in seconds.items()}
-    what = f"{prompts} x {n} x {tokens} tokens, CPU seconds, load {os.getloadavg()[0]:.1f}"
-    made_tokens = prompts * n * tokens
-    yield Figure(model, "tokens_per_cpu_second", made_tokens / best["whole"], "tokens/s", note=f"whole answers; {what}")
-    for name, how in (
-        ("paused_never", "no checkpoint"),
-        ("paused", f"checkpoints every {EVERY} tokens"),
-        ("paused_top", f"every {EVERY}, with the 5 likeliest tokens"),
-    ):
-        ratio = best[name] / best["whole"]
-        yield Figure(model, f"{name}_cost", ratio - 1, "share of generation", "whole", ratio, f"{what}; {how}")
+    what = f"{prompts} x {n} x {tokens} tokens, {rounds} rounds, load {os.getloadavg()[0]:.1f}"
+    rate = prompts * n * tokens / float(np.median(seconds[0]))
+    yield Figure(model, "tokens_per_second", rate, "tokens/s", note=f"whole answers; {what}")
+    told = dict(
+        zip(cases, ("", "no checkpoint", f"every {EVERY} tokens", f"every {EVERY}, with the 5 likeliest"), strict=True)
+    )
+    for i, name in list(enumerate(cases))[1:]:
+        ratio, low, high = _median(seconds[i] / seconds[0])
+        note = f"{told[name]}; 90 % interval {low - 1:+.3f} to {high - 1:+.3f}; {what}"
+        yield Figure(model, f"{name}_cost", ratio - 1, "share of generation", "whole", ratio, note)
+    share, low, high = _median(between[2] - between[1])  # of the likeliest tokens the next lap's first pass is a part
+    note = f"{told['paused']}; 90 % interval {low:+.4f} to {high:+.4f}; seconds without decoding, less those of no checkpoint"
+    yield Figure(model, "paused_between", share, "share of generation", "paused_never", note=f"{note}; {what}")
     yield from _forks(model, world, plan)
+
+
+def _median(values: np.ndarray) -> tuple[float, float, float]:
+    """The median of values (n,), and its 90 % bootstrap interval."""
+    again = np.random.default_rng(0).choice(values, (2000, len(values)))
+    low, high = np.quantile(np.median(again, axis=1), (0.05, 0.95))
+    return float(np.median(values)), float(low), float(high)
 
 
 def _forks(model: str, world: LiveWorld, plan: Plan) -> Iterator[Figure]:
