@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from workbench.numerics.forks import nodes_of
+from workbench.numerics.forks import trees_of
 from workbench.pipeline import fates
 from workbench.store import Writer
 from workbench.types import Advantage, Plan, Pool, Ragged, Rollouts, Step
@@ -132,7 +132,7 @@ def record(
         for number in range(1, steps + 1):
             rollouts = made(number, prompts) if made else forest(leaves, flat, number, number, prompts)
             step = step_of(change(rollouts) if change else rollouts, number)
-            writer.append(step, nodes=nodes_of(step.rollouts, step.fate), decisions=decisions and decisions(number))
+            writer.append(step, nodes=trees_of(step), decisions=decisions and decisions(number))
     return "grown"
 
 

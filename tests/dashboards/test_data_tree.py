@@ -47,6 +47,7 @@ def test_segments_have_their_place_value_and_text(by_hand):
     assert round(kept.advantage, 3) == 1.0
     assert abs(shared.advantage) < 1e-6
     assert (kept.rollout, shared.rollout, shared.opens) == ("1:p0:1", "", "1:p0:0")
+    assert [b.training for b in (shared, kept, cut)] == ["trained in 2 rows", "trained in 1 row", "not trained: pruned"]
 
 
 def test_every_token_of_a_tree_is_counted_once(by_hand):

@@ -254,7 +254,9 @@ def _training(r: Mapping[str, Any]) -> str:
     n, why = r["trained_rows"], r["untrained_reason"]
     if n is None:
         return ""
-    return f"trained in {n:,} row{'s' * (n != 1)}" if n else f"not trained: {why}"
+    if n:
+        return f"trained in {n:,} row{'s' * (n != 1)}"
+    return "trained with zero advantage" if why == "zero_advantage" else f"not trained: {why}"
 
 
 def rooted(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
