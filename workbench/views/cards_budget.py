@@ -61,7 +61,7 @@ def share(some: float, whole: float) -> str:
 def ledger(entries: Sequence[Entry], used_again: int) -> str:
     """Rollouts and tokens by purpose, fate and reason."""
     if not entries:
-        return empty("Nothing spent yet", "The first step is being made.")
+        return empty("Nothing spent yet", "No step is recorded yet.")
     rows, purpose = [], None
     for e in entries:
         whole = sum(x.tokens for x in entries if x.purpose == e.purpose and x.kind != LEFT_OUT) or 1
@@ -99,7 +99,7 @@ def asked_head() -> str:
 def savings(s: Savings) -> str:
     """What trees and pruning saved, and what was given up for it."""
     if not len(s.step):
-        return empty("Nothing generated yet", "The first step is being made.")
+        return empty("Nothing generated yet", "No step is recorded yet.")
     made, kept, flat = (int(c.sum()) for c in (s.generated, s.kept, s.flat_equivalent))
     rows = [
         ("kept", kept, "on the path of a rollout that was not given up, shared prefixes once"),

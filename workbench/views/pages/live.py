@@ -140,7 +140,7 @@ class Live(Page):
         self._put(
             "spent",
             cards.totals(data.budget, theme.BUDGET, "rollouts", data.reasons)
-            or cards.empty("Nothing spent yet", "The first step is being made."),
+            or cards.empty("Nothing spent yet", "No step is recorded yet."),
         )
         self.budget.update(data.budget)
         self._put("seconds", cards.head("Where the seconds go", *cards.legend(data.seconds, theme.SECONDS)))
