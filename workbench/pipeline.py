@@ -77,6 +77,7 @@ class Pipeline:
             if not self.actors(verb):
                 raise ValueError(f"no method of {self!r} acts at {verb}; add one that does, for example {way_out}")
         self._check_hints()
+        self._check_carried()
         self._check_order()
 
     def _check_hints(self) -> None:
@@ -87,6 +88,18 @@ class Pipeline:
                 f"{' and '.join(hinting)} both show hints in {self!r}: neither knows the other's rollouts, so a prompt is "
                 "hinted twice or not at all, and of its two comparisons with plain rollouts the last one stands; keep one of "
                 "them, and compare the two as two runs"
+            )
+
+    def _check_carried(self) -> None:
+        """Raise ValueError where a method takes groups up again that another split."""
+        carrying, splitting = (
+            [m.name for m in self.actors("amend") if holds(m)]
+            for holds in (lambda m: "resume" in m.needs, lambda m: m.splits)
+        )
+        if carrying and splitting:
+            raise ValueError(
+                f"{carrying[0]} carries groups over into the next step as plain rollouts, and {' and '.join(splitting)} would "
+                f"have put a part of them off or begun it elsewhere: that part would be lost; keep one of them in {self!r}"
             )
 
     def _check_order(self) -> None:
@@ -465,9 +478,9 @@ def _gather(
         if budget.seconds and (agreed := getattr(world, "agreed", None)):  # every process of a run has its own clock
             late = agreed(late)
         if (budget.tokens and int(rollouts.length.sum()) >= budget.tokens) or late:
-            if wanted:
-                message = f"{wanted} more prompts were wanted, but the step's budget is spent"
-                events.append(Event("note", "budget", message))
+            for n, what in ((wanted, "more prompts were wanted"), (int(plan.later.sum()), "rollouts were put off")):
+                if n:
+                    events.append(Event("note", "budget", f"{n} {what}, but the step's budget is spent"))
             return draft
         draft = draft.with_(wanted=wanted)
     events.append(Event("warning", "rounds", f"stopped after {MAX_ROUNDS} rounds with {draft.wanted} still wanted"))

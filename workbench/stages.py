@@ -139,8 +139,8 @@ class Method:
     """Whether its estimate ignores the advantages that stand before it; it may not stand behind one that compares across."""
 
     splits: ClassVar[bool] = False
-    """Whether its amend takes a share of each plain ask, to begin it later or elsewhere; it may not stand behind a method
-    that is `rooting`."""
+    """Whether its amend takes a share of each plain ask, to begin it elsewhere or in the next round (`hints.hold_back`); it
+    may not stand behind a method that is `rooting`."""
     rooting: ClassVar[bool] = False
     """Whether its amend leaves few rollouts of each plain ask, sometimes one; the rest of the group grows from them."""
 

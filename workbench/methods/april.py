@@ -200,13 +200,13 @@ class April(Method):
         asks = (plan.purpose == "train") & (plan.n > 0)
         fresh = [p for p in dict.fromkeys(plan.prompt[asks].tolist()) if p not in {g.prompt for g in state}]
         room = draft.budget.prompts - len(resumed)
-        n = np.where(asks & ~np.isin(plan.prompt, fresh[:room]), 0, plan.n)
+        plan = plan.without(asks & ~np.isin(plan.prompt, fresh[:room]))
         names = [(g.prompt, name) for g in resumed for name, _ in g.rollouts]
         start = np.empty(len(names), dtype=object)
         for i, (_, name) in enumerate(names):
             start[i] = Resume(name)
         more = Plan(np.array([p for p, _ in names]), np.ones(len(names), np.int64), start=start)
-        return replace(Plan.concat([more, plan.asking(n)]), notes=plan.notes)
+        return replace(Plan.concat([more, plan]), notes=plan.notes)
 
     def prune(self, state: tuple[Group, ...], frontier: Frontier, rng: np.random.Generator) -> Cut:
         """Stop everything once enough groups have ended."""

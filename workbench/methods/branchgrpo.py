@@ -197,9 +197,8 @@ class Branchgrpo(Method):
 
     def amend(self, state: State, plan: Plan, draft: Draft, rng: np.random.Generator) -> Plan:
         """Fewer roots: their forks make up the rest of the group."""
-        train = (plan.purpose == "train") & (plan.n > 0)
         roots = np.maximum(plan.n // self.width**self.forks, 1)
-        return plan.rooted(np.where(train, roots, plan.n))
+        return plan.rooted(np.where(plan.from_prompt, roots, plan.n))
 
     def branch(self, state: State, frontier: Frontier, rng: np.random.Generator) -> Fork:
         """Fork every branch that is as long as a fork asks."""

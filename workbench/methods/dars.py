@@ -149,7 +149,7 @@ class Dars(Method):
         first = apportion(np.ones(len(fresh)), max(round(self.first_share * share), min(len(fresh), share)))
         prompt, need, accuracy = self._needs(draft)
         allowed = round(budget.rollouts * len(draft.prompts) / budget.prompts)
-        asked = 0 if draft.plan is None else draft.plan.n_rollouts
+        asked = draft.spent
         left = min(max(allowed - asked - int(first.sum()), 0), int(need.sum()))
         second = apportion(need, left, cap=need)
         some = second > 0

@@ -253,7 +253,7 @@ class Latr(Method):
     def amend(self, state: int, plan: Plan, draft: Draft, rng: np.random.Generator) -> Plan:
         """One root for the tree's part of a group, and its flat part."""
         n, leaves = plan.n.copy(), plan.leaves.copy()
-        for a in np.flatnonzero((plan.purpose == "train") & (plan.n > 0)):
+        for a in np.flatnonzero(plan.from_prompt):
             leaves[a] = min(leaves[a], self.group_size or leaves[a])
             share = self._share(state, int(leaves[a]))
             n[a] = min(n[a], share.n_flat + (share.n_tree > 0))

@@ -144,6 +144,11 @@ class SageHint(Method):
     hinting = True
     needs: ClassVar[frozenset[str]] = frozenset({"reference"})
 
+    @property
+    def splits(self) -> bool:  # type: ignore[override]
+        """In the light modes: asks begin behind a hint."""
+        return self.mode != "sage"
+
     def __post_init__(self) -> None:
         if self.levels < 1:
             raise ValueError(f"levels={self.levels}: there is one hint level at least")
@@ -188,7 +193,8 @@ class SageHint(Method):
         if done is None or r is None:
             return plan
         prompts, n, starts, contexts = [], [], [], []
-        for p in np.unique(done.prompt[done.purpose == "train"]):
+        going_on = plan.prompt[(plan.purpose == "train") & (plan.context == "")]  # of these not all was tried yet
+        for p in np.setdiff1d(done.prompt[done.purpose == "train"], going_on):
             at = np.array([_level(c) for c in done.context[done.prompt == p]], np.int64)
             top = int(at.max(initial=-1))
             mine = (r.prompt == p) & (r.purpose == "train") & np.isfinite(r.correct)
@@ -214,7 +220,10 @@ class SageHint(Method):
             text = _part(str(state.reference[p]), level, self.levels)
             if level and text:
                 start[row], context[row] = Text(text, "user"), _context(level)
-        return replace(plan, start=start, context=context)
+        whole = plan.at_once(
+            context != plan.context
+        )  # what waits would go on from a hinted rollout as from a plain one
+        return replace(whole, start=start, context=context)
 
     def estimate(self, state: Levels, advantage: Advantage, draft: Draft, rng: np.random.Generator) -> Advantage:
         """Only the group of a prompt's highest level is trained on."""

@@ -228,7 +228,7 @@ class Sgpo(Method):
         fresh = draft.fresh
         if not len(fresh):
             return Plan(fresh, fresh)
-        asked = 0 if draft.plan is None else draft.plan.n_rollouts
+        asked = draft.spent
         allowed = round(draft.budget.rollouts * max(1, len(draft.prompts) / draft.budget.prompts))
         left = max(allowed - asked, 0)
         owed = state.looks.owed(self.n_profile)[fresh]

@@ -46,7 +46,7 @@ CARD = Card(
         "last prompt where m_min is 2 or 3",
         "rollouts that would be worth nothing are spread evenly, so that the step's budget is spent",
     ),
-    unspent="continuations that can change nothing are not asked",
+    unspent="continuations that can change nothing are not asked; where no rollout has a place to go on from, plain ones are",
     watch="the share of groups with both outcomes against plain GRPO, prompts of the batch that got nothing",
 )
 
@@ -148,7 +148,9 @@ class Trace(Method):
             at += inside.tolist()
             x += np.stack([np.ones(len(inside)), np.log1p(inside), nats, doubt], 1).tolist()
         rows = np.array(row, np.int64)
-        return Prefixes(rows, np.array(at, np.int64), np.array(x), self._belief(state, rollouts.prompt[rows]).mean)
+        return Prefixes(
+            rows, np.array(at, np.int64), np.array(x).reshape(-1, 4), self._belief(state, rollouts.prompt[rows]).mean
+        )
 
     def _belief(self, state: Memory, rows: np.ndarray | slice = slice(None)) -> Belief:
         """Beta beliefs around the running success rate, kept off 0 and 1."""
@@ -195,10 +197,8 @@ class Trace(Method):
         asks, later = waiting(draft, LATER)
         if not len(asks):
             return plan
-        seen = self._prefixes(state, draft.rollouts, asks)
-        if not len(seen.row):
-            return plan
         done, r = draft.plan, draft.rollouts
+        seen = self._prefixes(state, r, asks)
         w = np.linalg.solve(state.gram + self.ridge * np.eye(4), state.moment)
         value = np.clip(seen.prior + seen.x @ w, 0.0, 1.0)
         prompts, counts, starts, why = [], [], [], {"value": [], "flip": []}
@@ -209,6 +209,11 @@ class Trace(Method):
                 for k, t, v in zip(seen.row[mine].tolist(), seen.at[mine].tolist(), value[mine].tolist(), strict=True)
             ]
             if not nodes:
+                prompts.append(int(done.prompt[a]))
+                counts.append(n_later)
+                starts.append(None)
+                why["value"].append(np.nan)
+                why["flip"].append(np.nan)
                 continue
             made = prefix_allocation(nodes, n_later, self.k_max)
             for i in np.flatnonzero(made.k):

@@ -250,7 +250,7 @@ class V05(Method):
         """k_init for fresh prompts; then one more for every plain group that still gains, while the budget lasts."""
         fresh = draft.fresh
         share = round(draft.budget.rollouts * len(draft.prompts) / draft.budget.prompts)
-        left = share - (0 if draft.plan is None else draft.plan.n_rollouts)
+        left = share - draft.spent
         if len(fresh):
             n = apportion(np.ones(len(fresh)), min(max(left, 0), self.k_init * len(fresh)))
             return Plan(fresh, n)

@@ -230,8 +230,7 @@ class Xrpo(Method):
         """Round 0: equal groups of at least two. Later: this round's part of what is left, by priority."""
         fresh, prompts = draft.fresh, draft.prompts
         share = round(draft.budget.rollouts * len(prompts) / draft.budget.prompts)
-        spent = 0 if draft.plan is None else draft.plan.n_rollouts
-        left = max(share - spent, 0)
+        left = max(share - draft.spent, 0)
         if len(fresh):
             own = min(round(draft.budget.rollouts * len(fresh) / draft.budget.prompts), left)
             first = own if self.rounds < 2 else min(own, max(round(self.base * own), 2 * len(fresh)))
@@ -241,7 +240,7 @@ class Xrpo(Method):
         rollouts = draft.rollouts
         place = np.full(int(prompts.max()) + 1, -1, np.int64)
         place[prompts] = np.arange(len(prompts))
-        plain = (rollouts.context == "") & (rollouts.purpose == "train")
+        plain = (rollouts.context == "") & (rollouts.purpose == "train") & np.isin(rollouts.prompt, prompts)
         group = place[rollouts.prompt[plain]]
         stats = describe(rollouts.reward[plain], group, len(prompts))
         # an unscored rollout is one that was spent: its prompt must not be served first for ever

@@ -13,8 +13,9 @@ import numpy as np
 
 from workbench.types import Draft, Node, Plan, Pool, Resume, Text
 
-LATER = "hinted_later"
-"""Column of `why`: rollouts of the ask that wait for the hinted pass. Who waits for something else has a column of its own."""
+LATER = "hint.later"
+"""Column of `why`: rollouts of the ask that wait for the hinted pass. Who waits for something else has a column of its own,
+whose name ends alike."""
 
 
 def references(pool: Pool) -> np.ndarray:
@@ -44,13 +45,12 @@ def hold_back(plan: Plan, rows: np.ndarray, n_later: np.ndarray, name: str = LAT
 
 
 def waiting(draft: Draft, name: str = LATER) -> tuple[np.ndarray, np.ndarray]:
-    """(K,) asks of the round before, rows of the draft's plan, of which (K,) int64 rollouts were put off under name; an ask
-    of which nothing was rolled out has none to wait for."""
+    """(K,) asks of the round before, rows of the draft's plan, of which (K,) int64 rollouts were put off under name."""
     plan = draft.plan
     if plan is None or draft.rollouts is None or name not in plan.why:
         return np.empty(0, np.int64), np.empty(0, np.int64)
     later = np.nan_to_num(plan.why[name]).astype(np.int64)
-    rows = np.flatnonzero((later > 0) & (plan.n > 0) & (plan.round == draft.round - 1))
+    rows = np.flatnonzero((later > 0) & (plan.round == draft.round - 1))
     return rows, later[rows]
 
 

@@ -15,6 +15,9 @@ from workbench.types.html import cut, rest, table
 LEAVES = "leaves"
 """Column of a plan's `why`: rollouts that an ask may grow into, its forks included."""
 
+LATER = ".later"
+"""How columns of a plan's `why` end that tell rollouts of an ask which were put off to the next round, by whomever."""
+
 PURPOSES = ("train", "probe", "profile", "reference", "teacher", "eval")
 
 
@@ -156,10 +159,39 @@ class Plan:
         return replace(self, n=n, why={**self.why, **grown})
 
     @property
+    def from_prompt(self) -> np.ndarray:
+        """(A,) bool: asks for rollouts to be trained on that begin at their prompt, hinted or not, and inside no other."""
+        inside = np.array([isinstance(s, Node | Resume) for s in self.start], bool)
+        return (self.purpose == "train") & ~inside & (self.n > 0)
+
+    @property
     def plain(self) -> np.ndarray:
-        """(A,) bool: asks for rollouts of the plain prompt, from its beginning, to be trained on."""
-        begins = np.array([s is None for s in self.start], bool)
-        return (self.purpose == "train") & (self.context == "") & begins & (self.n > 0)
+        """(A,) bool: those of them that begin at the plain prompt."""
+        hinted = np.array([s is not None for s in self.start], bool)
+        return self.from_prompt & (self.context == "") & ~hinted
+
+    @property
+    def later(self) -> np.ndarray:
+        """(A,) int64 rollouts of each ask that were put off to the next round."""
+        columns = [np.nan_to_num(c) for name, c in self.why.items() if name.endswith(LATER)]
+        return np.sum(columns, axis=0).astype(np.int64) if columns else np.zeros(len(self), np.int64)
+
+    def at_once(self, rows: np.ndarray) -> Plan:
+        """The plan with all of the asks rows (A,) bool asked now: what was put off, and what was left to forks."""
+        return self._settled(rows, np.maximum(self.leaves, self.n + self.later))
+
+    def without(self, rows: np.ndarray) -> Plan:
+        """The plan without the asks rows (A,) bool: they stay as asks of none."""
+        return self._settled(rows, np.zeros(len(self), np.int64))
+
+    def _settled(self, rows: np.ndarray, n: np.ndarray) -> Plan:
+        """The asks rows are for n (A,) rollouts, now and in all."""
+        why = {
+            k: np.where(rows, n if k == LEAVES else 0.0, c)
+            for k, c in self.why.items()
+            if k == LEAVES or k.endswith(LATER)
+        }
+        return replace(self, n=np.where(rows, n, self.n), why={**self.why, **why})
 
     def asks(self) -> Iterator[Ask]:
         """The plan row by row, for people and for asks that need Python."""

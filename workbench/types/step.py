@@ -94,6 +94,18 @@ class Draft:
     plan: Plan = None  # type: ignore[assignment]
     rollouts: Rollouts = None  # type: ignore[assignment]
 
+    @property
+    def spent(self) -> int:
+        """Rollouts of this step that earlier rounds made, within what each ask may grow into, or put off to this one; probes,
+        which come on top, left out."""
+        if self.plan is None:
+            return 0
+        if self.rollouts is None:
+            return int(self.plan.n[self.plan.purpose != "probe"].sum())
+        made = np.bincount(self.rollouts.ask[self.rollouts.ask >= 0], minlength=len(self.plan))
+        waiting = np.where(self.plan.round == self.round - 1, self.plan.later, 0)
+        return int((np.minimum(made, self.plan.leaves) + waiting)[self.plan.purpose != "probe"].sum())
+
     def candidates(self) -> np.ndarray:
         """(M,) int64 rows of the pool that may still be chosen in this step, ascending."""
         free = self.available.copy()
