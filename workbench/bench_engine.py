@@ -2,8 +2,8 @@
 
 Every row makes the same tokens in all cases, since draws are keyed by rollout and position and nothing stops a row. Cases
 take turns, and of the ratios within a round the median counts: a machine that others share slows one run against the next
-by 15 % and more, so the interval of the median stands beside it. What pausing adds inside one run, the seconds in which
-nothing is decoded, is told by the same clock and needs no other run: `paused_between`.
+by 15 % and more, so the interval of the median stands beside it. `paused_between` is told more exactly: the share of a run's
+seconds in which nothing is decoded, by one clock, less the same share of a run without checkpoints.
 """
 
 from __future__ import annotations
@@ -96,12 +96,17 @@ def _figures(model: str, world: LiveWorld) -> Iterator[Figure]:
     )
     for i, name in list(enumerate(cases))[1:]:
         ratio, low, high = _median(seconds[i] / seconds[0])
-        note = f"{told[name]}; 90 % interval {low - 1:+.3f} to {high - 1:+.3f}; {what}"
+        note = f"{told[name]}; {_spread(rounds)} {low - 1:+.3f} to {high - 1:+.3f}; {what}"
         yield Figure(model, f"{name}_cost", ratio - 1, "share of generation", "whole", ratio, note)
     share, low, high = _median(between[2] - between[1])  # of the likeliest tokens the next lap's first pass is a part
-    note = f"{told['paused']}; 90 % interval {low:+.4f} to {high:+.4f}; seconds without decoding, less those of no checkpoint"
+    note = f"{told['paused']}; {_spread(rounds)} {low:+.4f} to {high:+.4f}; seconds without decoding, less those of no checkpoint"
     yield Figure(model, "paused_between", share, "share of generation", "paused_never", note=f"{note}; {what}")
     yield from _forks(model, world, plan)
+
+
+def _spread(rounds: int) -> str:
+    """What the two ends of `_median` are: of few rounds no more than the least and the greatest."""
+    return "90 % interval" if rounds >= 8 else "range"
 
 
 def _median(values: np.ndarray) -> tuple[float, float, float]:

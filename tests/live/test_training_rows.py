@@ -37,7 +37,8 @@ def test_the_store_tells_how_shared_tokens_were_trained(task, tmp_path, slug):
     for n in nodes:
         assert n["trained"] == (n["trained_rows"] > 0)
         assert (n["untrained_reason"] == "") == n["trained"]
-        assert n["trained_rows"] <= max(n["n_leaves"], 1) or slug in PER_LEAF
+        assert n["trained_rows"] <= n["trained_leaves"]
+        assert n["trained_leaves"] < 2 or (n["trained_rows"] <= 1) == (slug in PER_NODE) or slug == "echo"
 
 
 def _acting(step):

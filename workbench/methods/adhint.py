@@ -113,9 +113,9 @@ class Adhint(Method):
     """Half of every group plain, the other half behind a part of the reference that grows with the difficulty.
 
     Needs the pool's extra column "reference"; prompts without one of two words at least keep their whole group plain.
-    Rewards above 1 count as 1 and negative ones as 0 for the difficulty. train_hints: the tokens of a hint are learned too, at ratio 1, where
-    its rollout did well, and the less the farther their entropy is from that of the rollout's own; else they are context
-    only. Stands behind an estimator: Pipeline(Grpo(), Adhint()).
+    Rewards above 1 count as 1 and negative ones as 0 for the difficulty. train_hints: the tokens of a hint are learned
+    too, at ratio 1, where its rollout did well, and the less the farther their entropy is from that of the rollout's own;
+    else they are context only. Stands behind an estimator: Pipeline(Grpo(), Adhint()).
     """
 
     w_min: float = 0.1

@@ -73,7 +73,8 @@ class Trace(Method):
     m_max None = the step's budget. prior: rollouts that the running success rate counts as; decay fades a prompt's
     evidence at each visit, since the policy moves on. continuations: how many of the rollouts that a prompt was allocated
     begin inside the others for each that begins at the prompt, at most k_max in one place; a root is left behind
-    `boundaries` and after every `every` tokens (0 = not by count), at no more than `most` places. Continuations want an estimator before: Pipeline(Grpo(), Trace(continuations=2))."""
+    `boundaries` and after every `every` tokens (0 = not by count), at no more than `most` places. Continuations want an
+    estimator before: Pipeline(Grpo(), Trace(continuations=2))."""
 
     m_min: int = 2
     m_max: int | None = None

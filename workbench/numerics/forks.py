@@ -81,9 +81,10 @@ def trees_of(step: Step) -> dict[str, list[Any]] | None:
 
 
 def trained_nodes(nodes: dict[str, list[Any]], step: Step) -> dict[str, list[Any]]:
-    """Columns trained, untrained_reason and trained_rows of the nodes of a finished step: in how many of its training rows
-    an advantage acts on a node's tokens. 1 where a shared segment is trained once (BranchGRPO's token rows), the number of
-    trained rollouts through it where every rollout is trained with its whole path. None for nodes without sampled tokens."""
+    """Columns trained, untrained_reason, trained_rows and trained_leaves of the nodes of a finished step: in how many of its
+    training rows an advantage acts on a node's tokens, and of how many rollouts through it one acts on any token. The first is
+    1 where a shared segment is trained once (BranchGRPO's token rows), and the second where every rollout is trained with its
+    whole path. None for nodes without sampled tokens."""
     advantage = own_tokens(step.advantage, step.rollouts)
     length = without_hints(step.rollouts).length
     if advantage.tokens is None:
@@ -94,24 +95,28 @@ def trained_nodes(nodes: dict[str, list[Any]], step: Step) -> dict[str, list[Any
     acts = acts & np.repeat((step.fate == "trained") & (advantage.weight != 0), np.diff(offsets))
     acting = np.concatenate([[0], np.cumsum(acts)])
     place = {id_: i for i, id_ in enumerate(nodes["node_id"])}
-    count = [0] * len(place)
+    count, leaves = [0] * len(place), [0] * len(place)
     fates: list[set[str]] = [set() for _ in place]
     for i, k in enumerate(nodes["row"]):
         if k < 0:
             continue
         end, at = int(offsets[k] + length[k]), i
+        trained = bool(acting[end] > acting[offsets[k]])
         while nodes["kind"][at] != "prompt":
             begin = end - nodes["n_tokens"][at]
             count[at] += bool(acting[end] > acting[begin])
+            leaves[at] += trained
             fates[at].add("zero_advantage" if step.fate[k] == "trained" else str(step.fate[k]))
             end, at = begin, place[nodes["parent_id"][at]]
-    made: dict[str, list[Any]] = {"trained": [], "untrained_reason": [], "trained_rows": []}
-    for n, told, kind, size in zip(count, fates, nodes["kind"], nodes["n_tokens"], strict=True):
+    made: dict[str, list[Any]] = {"trained": [], "untrained_reason": [], "trained_rows": [], "trained_leaves": []}
+    columns = zip(count, leaves, fates, nodes["kind"], nodes["n_tokens"], strict=True)
+    for n, passing, told, kind, size in columns:
         known = kind == "model" and size > 0
         why = "zero_advantage" if "zero_advantage" in told else told.pop() if len(told) == 1 else "all below"
         made["trained"].append(n > 0 if known else None)
         made["untrained_reason"].append(None if not known else "" if n else why)
         made["trained_rows"].append(n if known else None)
+        made["trained_leaves"].append(passing if known else None)
     return made
 
 

@@ -5,7 +5,7 @@
 -- 2: nodes, decisions; advantages.node_id and zero; attempts.retention, share, kept and ranks. Older files are read as they are: what they lack is empty or null.
 -- 3: the same tables; a commit holds them in one file, tables.bundle, which earlier programs do not know.
 -- 4: rollouts.temperature, attempts.target.
--- 5: nodes.trained_rows.
+-- 5: nodes.trained_rows, nodes.trained_leaves.
 
 CREATE TABLE commits (
     run VARCHAR,
@@ -335,7 +335,8 @@ CREATE TABLE nodes (
     anchor_ref VARCHAR,
     trained BOOLEAN,
     untrained_reason VARCHAR,
-    trained_rows INTEGER
+    trained_rows INTEGER,
+    trained_leaves INTEGER
 );
 COMMENT ON TABLE nodes IS 'Trees of rollouts: a node is a run of tokens with one author and no fork inside, parents before children. Flat rollouts have no rows here; the view trees derives them as a root and one leaf.';
 COMMENT ON COLUMN nodes.run IS 'Run id, e.g. 2026-11-28-sim-k3f2.';
@@ -379,7 +380,8 @@ COMMENT ON COLUMN nodes.anchor_hash IS 'Hash of what the environment showed befo
 COMMENT ON COLUMN nodes.anchor_ref IS 'Where that is kept.';
 COMMENT ON COLUMN nodes.trained IS 'Whether an advantage acts on its tokens; null for nodes without tokens of the policy, and in rows of schema versions 1 to 4.';
 COMMENT ON COLUMN nodes.untrained_reason IS 'zero_advantage, or the fate of the rollouts through it (all below where they differ); empty where trained.';
-COMMENT ON COLUMN nodes.trained_rows IS 'Training rows in which an advantage acts on its tokens: 1 where a shared segment is trained once (a row per node), as many as trained rollouts pass it where each is trained with its whole path (a row per leaf). Null as for trained.';
+COMMENT ON COLUMN nodes.trained_rows IS 'Training rows in which an advantage acts on its tokens: 1 where a shared segment is trained once (a row per node), trained_leaves where every rollout is trained with its whole path (a row per leaf). Null as for trained.';
+COMMENT ON COLUMN nodes.trained_leaves IS 'Rollouts through it of which an advantage acts on any token. Null as for trained.';
 
 CREATE TABLE decisions (
     run VARCHAR,

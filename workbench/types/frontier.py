@@ -32,9 +32,9 @@ class Frontier:
     group (B,) int64: of the same prompt, context and purpose. branch (B,) int64 counts branches in the order of their birth,
     parent (B,) is the one it forked from, -1 for none.
     tokens, logp, entropy: of the whole path. born (B,) int64 tokens inherited. tail (B,) str is the text of rows that are due
-    since the method's last look at them, "" where its checkpoint asks for none; capacity = branches that still fit, room (B,) int64 = forks that each row's group
-    may have besides; extra holds what a method declared in `needs`, such as top_tokens and top_logp (B, m); memory is the
-    methods' scratch per branch, written by Fork and Cut, inherited by forks.
+    since the method's last look at them, "" where its checkpoint asks for none; capacity = branches that still fit, room
+    (B,) int64 = forks that each row's group may have besides; extra holds what a method declared in `needs`, such as
+    top_tokens and top_logp (B, m); memory is the methods' scratch per branch, written by Fork and Cut, inherited by forks.
     n_prompts: prompts that grow in this round, finished ones included; round of the step, from 0.
     looks: what each checkpoint makes of it, for `of`; due and tail are of all together.
     """

@@ -9,7 +9,7 @@ WITH here AS (
 )
 SELECT t.step, t.tree_id, t.node_id, t.parent_id, t.kind, t.segment_depth, t.fork_depth, t.token_start, t.n_tokens,
     t.status, t.reason, t.reward, t.value, t.n_leaves, t.choice, t.entropy_at_fork, t.behaviour_logprob, t.trained,
-    t.untrained_reason, t.trained_rows, a.value AS advantage, left(c.text, $cut) AS text
+    t.untrained_reason, t.trained_rows, t.trained_leaves, a.value AS advantage, left(c.text, $cut) AS text
 FROM trees t JOIN here USING (step)
 LEFT JOIN (FROM completions WHERE run = $run AND step = (SELECT step FROM here)) c USING (rank, "row")
 LEFT JOIN (FROM advantages WHERE run = $run AND term = 'final') a USING (rank, step, "row")
