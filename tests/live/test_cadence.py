@@ -21,7 +21,7 @@ from .conftest import ALPHABET, ToyTask, pool_of, toy_model, toy_tokenizer
 
 BUDGET = Budget(prompts=2, rollouts=12)
 ACTIVE = {
-    "trace": "trace(continuations=2, boundaries=('a',))",  # first: it may not stand behind those that root
+    "trace": "trace(continuations=2, boundaries=('4', '6'))",  # first: it may not stand behind those that root
     "april": "april(every=4)",
     "arrol": "arrol(warmup=1, l_detect=5)",
     "branchgrpo": "branchgrpo(every=4)",
@@ -115,7 +115,10 @@ def test_a_method_does_the_same_beside_one_that_looks_elsewhere(slug):
         assert made_by(looker, *parse(slug)) == alone
 
 
-@pytest.mark.parametrize("pair", list(combinations(ACTIVE, 2)), ids="+".join)
+PAIRS = [pair for pair in combinations(ACTIVE, 2) if set(pair) != {"april", "trace"}]  # these two are refused
+
+
+@pytest.mark.parametrize("pair", PAIRS, ids="+".join)
 def test_two_methods_do_the_same_beside_one_that_looks_elsewhere(pair):
     alone = made_by(*parse(*pair))
     for looker in LOOKERS.values():

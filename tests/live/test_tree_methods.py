@@ -220,7 +220,9 @@ def test_trace_continues_where_the_end_may_turn_out_otherwise(task, method):
     for _, step in made:
         r, plan = step.rollouts, step.plan
         roots = r.parent == ""
-        assert roots.sum() == 8  # a third of 24
+        assert plan.n[plan.round == 0].sum() == 8  # a third of 24
+        plainly = plan.n[(plan.round > 0) & plan.plain].sum()  # of prompts whose answers have no place to go on from
+        assert roots.sum() == 8 + plainly
         inside = [k for k, s in enumerate(plan.start) if s is not None]
         assert plan.n[inside].sum() <= 2 * 8
         row = {i: k for k, i in enumerate(r.id)}
@@ -234,7 +236,7 @@ def test_trace_continues_where_the_end_may_turn_out_otherwise(task, method):
             assert (plan.why["flip"][inside] > 0).all()
             assert not step.advantage.tokens.row(int(np.flatnonzero(~roots)[0]))[: r.fork_at[~roots][0]].any()
         _, _, tried = step.evidence(12)
-        assert tried.sum() == 8  # a continuation of a chosen place is no evidence of difficulty
+        assert tried.sum() == 8 + plainly  # a continuation of a chosen place is no evidence of difficulty
         asked += int(plan.n[inside].sum())
     assert asked > 8
     assert np.abs(made[-1][0]["trace"].gram).sum() > 0

@@ -48,5 +48,5 @@ def look(fresh: np.ndarray, owed: np.ndarray, share: int, purpose: str) -> Plan:
 def affordable(draft: Draft, waiting: int, price: int) -> int:
     """Further prompts that a step can take in: at most those waiting, what the unspent budget pays for at `price`
     rollouts each, and the prompts of a round."""
-    asked = draft.spent
+    asked = 0 if draft.plan is None else draft.plan.n_rollouts  # looks are probes, and a part of the budget
     return max(min(waiting, (draft.budget.rollouts - asked) // price, draft.budget.prompts), 0)
