@@ -220,10 +220,8 @@ class SageHint(Method):
             text = _part(str(state.reference[p]), level, self.levels)
             if level and text:
                 start[row], context[row] = Text(text, "user"), _context(level)
-        whole = plan.at_once(
-            context != plan.context
-        )  # what waits would go on from a hinted rollout as from a plain one
-        return replace(whole, start=start, context=context)
+        hinted = context != plan.context  # what waits of them would go on from a hinted rollout as from a plain one
+        return replace(plan.at_once(hinted), start=start, context=context)
 
     def estimate(self, state: Levels, advantage: Advantage, draft: Draft, rng: np.random.Generator) -> Advantage:
         """Only the group of a prompt's highest level is trained on."""
