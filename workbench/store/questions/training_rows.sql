@@ -1,5 +1,4 @@
--- Was a shared segment trained once, or with every rollout through it? In tokens of segments that several rollouts share of
--- which an advantage acts on some token; row_per null = there was none.
+-- Was a segment that several trained rollouts share trained once, or with every rollout through it? In tokens.
 -- $run = latest: run id
 -- $since = -1: only steps after this one
 SELECT step, sum(n_tokens)::BIGINT AS shared, coalesce(sum(n_tokens) FILTER (trained), 0)::BIGINT AS trained,
