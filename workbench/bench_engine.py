@@ -91,15 +91,15 @@ def _figures(model: str, world: LiveWorld) -> Iterator[Figure]:
     what = f"{prompts} x {n} x {tokens} tokens, {rounds} rounds, load {os.getloadavg()[0]:.1f}"
     rate = prompts * n * tokens / float(np.median(seconds[0]))
     yield Figure(model, "tokens_per_second", rate, "tokens/s", note=f"whole answers; {what}")
-    told = dict(
-        zip(cases, ("", "no checkpoint", f"every {EVERY} tokens", f"every {EVERY}, with the 5 likeliest"), strict=True)
-    )
+    told = ("", "no checkpoint", f"every {EVERY} tokens", f"every {EVERY}, with the 5 likeliest")
     for i, name in list(enumerate(cases))[1:]:
         ratio, low, high = _median(seconds[i] / seconds[0])
-        note = f"{told[name]}; {_spread(rounds)} {low - 1:+.3f} to {high - 1:+.3f}; {what}"
+        note = f"{told[i]}; {_spread(rounds)} {low - 1:+.3f} to {high - 1:+.3f}; {what}"
         yield Figure(model, f"{name}_cost", ratio - 1, "share of generation", "whole", ratio, note)
     share, low, high = _median(between[2] - between[1])  # of the likeliest tokens the next lap's first pass is a part
-    note = f"{told['paused']}; {_spread(rounds)} {low:+.4f} to {high:+.4f}; seconds without decoding, less those of no checkpoint"
+    note = (
+        f"{told[2]}; {_spread(rounds)} {low:+.4f} to {high:+.4f}; seconds without decoding, less those of no checkpoint"
+    )
     yield Figure(model, "paused_between", share, "share of generation", "paused_never", note=f"{note}; {what}")
     yield from _forks(model, world, plan)
 

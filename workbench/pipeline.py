@@ -92,10 +92,9 @@ class Pipeline:
 
     def _check_carried(self) -> None:
         """Raise ValueError where a method takes groups up again that another split."""
-        carrying, splitting = (
-            [m.name for m in self.actors("amend") if holds(m)]
-            for holds in (lambda m: "resume" in m.needs, lambda m: m.splits)
-        )
+        acting = self.actors("amend")
+        carrying = [m.name for m in acting if "resume" in m.needs]
+        splitting = [m.name for m in acting if m.splits]
         if carrying and splitting:
             raise ValueError(
                 f"{carrying[0]} carries groups over into the next step as plain rollouts, and {' and '.join(splitting)} would "

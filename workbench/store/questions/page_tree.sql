@@ -4,7 +4,8 @@
 -- $group: group of the step, counted in its rank
 -- $rank = 0: rank that recorded it; 0 where one process trains
 SELECT t.node_id, t.parent_id, t.kind, t.token_start, coalesce(t.n_tokens, 0) AS n_tokens, t.status, t.reason, t.reward,
-    t.value, t.n_leaves, t.choice, t.entropy_at_fork, t.entropy_mean, t.duplicate_of, t.trained_rows, t.untrained_reason, t."row", r.rollout_id, r.correct,
+    t.value, t.n_leaves, t.choice, t.entropy_at_fork, t.entropy_mean, t.duplicate_of,
+    t.trained_rows, t.untrained_reason, t."row", r.rollout_id, r.correct,
     r.finish, a.value AS advantage, f.fate, f.reason AS fate_reason
 FROM trees t
 LEFT JOIN rollouts r ON r.run = $run AND r.step = $step AND r.rank = $rank AND r."row" = t."row"
