@@ -1,4 +1,4 @@
-"""The command line: workbench demo | run | dashboard | show | store | replay | compare | sweep | report | diagnose | doctor | methods | make-tiny | make-sample | docs | bench."""
+"""The command line: workbench demo | run | dashboard | show | store | replay | compare | sweep | report | diagnose | doctor | methods | make-tiny | docs."""
 
 from __future__ import annotations
 
@@ -122,22 +122,10 @@ def build_parser() -> argparse.ArgumentParser:
     tiny.add_argument("--seed", type=int, default=0)
     tiny.set_defaults(command=_make_tiny)
 
-    sample = commands.add_parser("make-sample", help="record the sample store again: four small runs of the tiny model")
-    sample.add_argument("folder", type=Path)
-    sample.set_defaults(command=_make_sample)
-
     docs = commands.add_parser("docs", help="the reference as static HTML: methods, store, commands, glossary, results")
     docs.add_argument("-o", "--out", type=Path, default=Path("site"), help="a folder (default: ./%(default)s)")
     docs.set_defaults(command=_docs)
 
-    bench = commands.add_parser("bench", help="measure speed and learning; figures are appended as JSON lines")
-    bench.add_argument(
-        "name",
-        help="demo, import, start, dashboard, store, lake, peers, engine, loop, methods, replay, report, study, trees or all",
-    )
-    bench.add_argument("--case", help="only this case, for example tiny")
-    bench.add_argument("--out", type=Path, default=Path("tests/benchmarks/results"))
-    bench.set_defaults(command=_bench)
     return parser
 
 
@@ -240,16 +228,9 @@ def _methods(args: argparse.Namespace) -> int:
 
 
 def _make_tiny(args: argparse.Namespace) -> int:
-    from workbench.make_tiny import make
+    from workbench.models.make_tiny import make
 
     make(args.folder, seed=args.seed)
-    return 0
-
-
-def _make_sample(args: argparse.Namespace) -> int:
-    from workbench.make_sample import make
-
-    print(f"made {make(args.folder, tell=print)}; `workbench dashboard {args.folder}` shows it")
     return 0
 
 
@@ -258,12 +239,6 @@ def _docs(args: argparse.Namespace) -> int:
 
     print(f"{len(build(args.out))} pages; open {args.out / 'index.html'}")
     return 0
-
-
-def _bench(args: argparse.Namespace) -> int:
-    from workbench import bench
-
-    return bench.run(args.name, case=args.case, out=args.out)
 
 
 if __name__ == "__main__":

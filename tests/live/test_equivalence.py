@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from tests.benchmarks.trees import spent
 from workbench import catalog
-from workbench.bench_trees import spent
 from workbench.experiment import Experiment
 from workbench.pipeline import Pipeline
 from workbench.running import Run

@@ -89,5 +89,5 @@ def test_it_says_nothing_of_the_machine(store):
 
 def test_a_wheel_without_it_says_how_to_make_one(monkeypatch, tmp_path):
     monkeypatch.setattr(sample_module, "SAMPLE", tmp_path)
-    with pytest.raises(StoreError, match="workbench make-sample FOLDER"):
+    with pytest.raises(StoreError, match="in a clone"):
         Store.sample()

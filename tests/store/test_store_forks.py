@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from made_steps import made_pool
 from test_store_trees import recorded
 
-from workbench.bench_trees import spent
+from tests.benchmarks.trees import spent
 from workbench.numerics.forks import nodes_of
 from workbench.pipeline import fates
 from workbench.types import Advantage, Plan, Ragged, Rollouts, Step

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from workbench import models, tasks
-from workbench.make_tiny import Recipe, card, lessons, make, near_miss, pass_rates, siblings
+from workbench.models.make_tiny import Recipe, card, lessons, make, near_miss, pass_rates, siblings
 from workbench.tasks.mixes import MIXES, family, reserved
 
 SMALL = Recipe(

@@ -5,19 +5,18 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-import workbench
 from workbench.store.errors import StoreError
 
-SAMPLE = Path(workbench.__file__).parent.parent / "store" / "sample"
-"""Where it lies in the tree; `workbench.make_sample` makes it."""
+SAMPLE = Path(__file__).parents[2] / "store" / "sample"
+"""Where it lies in the tree, beside the script that makes it."""
 
 
 def sample_folder() -> Path:
     """The folder of the sample store. StoreError, with the way out, where the tree is not there (an installed wheel)."""
     if not (SAMPLE / "CURRENT").exists():
         raise StoreError(
-            "the sample store comes with the source tree and is not here; `workbench make-sample FOLDER` records one in "
-            "a minute or two, and `workbench dashboard FOLDER` shows it"
+            "the sample store comes with the source tree and is not here; in a clone, `workbench dashboard --sample` "
+            "shows it"
         )
     return SAMPLE
 

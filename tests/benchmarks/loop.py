@@ -1,0 +1,91 @@
+"""How fast the loop generates and learns: the figures of `python -m tests.benchmarks loop`.
+
+Cases on any machine: tiny, smollm2 (seconds a step against TRL's GRPOTrainer, float32, same prompts, rows and lengths).
+Cases on a GPU are in `loop_gpu` and `loop_step`, on several in `loop_ranks`. A peer that is not installed is named and left out.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from tests.benchmarks.figure import Figure
+from tests.benchmarks.trl_peer import Peer, trl_seconds
+from workbench.experiment import Experiment
+from workbench.running import Run
+from workbench.types import Budget
+
+
+def bench(case: str | None) -> Iterator[Figure]:
+    """Seconds per step, and on a GPU decoding and updating, by case; see the module."""
+    import torch
+
+    cases: dict[str, Callable[[], Iterator[Figure]]] = {
+        "tiny": lambda: _cpu("tiny"),
+        "smollm2": lambda: _cpu("smollm2"),
+    }
+    if torch.cuda.is_available():
+        from tests.benchmarks import loop_gpu, loop_ranks, loop_step
+
+        cases = loop_gpu.CASES | loop_step.CASES
+        if torch.cuda.device_count() > 1:
+            cases |= loop_ranks.CASES
+    if case is not None and case not in cases:
+        raise ValueError(f"no case {case!r} on this machine; there are {', '.join(cases)}")
+    for name, figures in cases.items():
+        if case == name or (case is None and name != "step_vllm"):
+            yield from figures()
+
+
+def _cpu(model: str) -> Iterator[Figure]:
+    """Seconds of a step of 16 prompts (smollm2: 4) x 8 rollouts x at most 8 tokens, ours and TRL's, float32 in both."""
+
+    # four prompts of the large one: TRL did not finish three steps of 16 x 8 in eight minutes on two cores
+    steps, groups, n, tokens = (4, 4, 8, 8) if model == "smollm2" else (30, 16, 8, 8)
+    world = {"sampling": "float32", "precision": "float32", "max_tokens": tokens}
+    with tempfile.TemporaryDirectory() as store:
+        experiment = Experiment(
+            model=model, pipeline="grpo", budget=Budget(rollouts=groups * n), steps=steps, eval_every=0,
+            checkpoint_every=0, store=store, world=world,
+        )  # fmt: skip
+        with Run(experiment) as run:
+            run.begin()
+            pool, live = run.world.pool, run.world
+            texts = [live.tokenizer.decode(live.prefix(pool, i)) for i in range(len(pool))]
+            answers = [str(a) for a in pool.answer]
+            wall, parts, made, length = [], [], 0, 0.0
+            for _ in range(steps):
+                began = time.perf_counter()
+                done = run.step()
+                wall.append(time.perf_counter() - began)
+                parts.append(dict(done.seconds))
+                made, length = len(done.rollouts), float(np.mean(done.rollouts.length))
+    ours = float(np.median(wall[1:]))
+    note = f"{made} rollouts of at most {tokens} tokens ({length:.1f} at last), float32, median of {steps - 1}; load {os.getloadavg()[0]:.1f}"
+    for name in sorted({key for part in parts for key in part}):
+        yield Figure(model, f"seconds_{name}", float(np.median([p.get(name, 0.0) for p in parts[1:]])), "s", note=note)
+    peer = trl_seconds(
+        model, texts, answers, groups=groups, n=n, tokens=tokens, steps=steps // 2, micro=groups * n // 4
+    )
+    yield from _ratio(model, ours, peer, note)
+
+
+def _ratio(case: str, ours: float, peer: Peer | None, note: str) -> Iterator[Figure]:
+
+    if peer is None:
+        print(f"{case}: trl is not installed and was left out")
+        yield Figure(case, "seconds_per_step", ours, "s", note=note)
+    else:
+        yield Figure(
+            case,
+            "seconds_per_step",
+            ours,
+            "s",
+            "trl",
+            ours / peer.seconds,
+            f"{note}; trl {peer.seconds:.3g} s, {peer.length:.1f} tokens an answer",
+        )
