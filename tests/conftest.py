@@ -23,7 +23,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def elsewhere(tmp_path):
     """`workbench run` in another process, with a step or more recorded: the process, and a `Remote` that steers it."""
     from workbench import Budget, Experiment
-    from workbench.steering import Remote
+    from workbench.runs.steering.commands import Remote
     from workbench.store import StoreError
 
     experiment = Experiment(
@@ -37,7 +37,7 @@ def elsewhere(tmp_path):
     )
     (tmp_path / "e.toml").write_text(experiment.to_toml())
     with (tmp_path / "log").open("w") as log:
-        command = [sys.executable, "-m", "workbench.cli", "run", str(tmp_path / "e.toml")]
+        command = [sys.executable, "-m", "workbench.cli.main", "run", str(tmp_path / "e.toml")]
         process = subprocess.Popen(command, stdout=log, stderr=log)
         remote, end = None, time.monotonic() + 60
         while remote is None or not remote.n_steps:

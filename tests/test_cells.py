@@ -6,7 +6,7 @@ import numpy as np
 
 from workbench import Budget, Experiment, Session, catalog
 from workbench.pipeline import Pipeline, advance
-from workbench.steering import Remote
+from workbench.runs.steering.commands import Remote
 from workbench.worlds import SimWorld
 
 

@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 from workbench import Experiment, Store, catalog
-from workbench.cli import main
+from workbench.cli.main import main
 
 
 def test_demo_in_a_simulated_world_ends_with_a_summary(tmp_path, capsys) -> None:
@@ -71,7 +71,8 @@ def test_methods_lists_who_acts_at_a_verb(capsys) -> None:
 
 
 def test_without_network_the_demo_goes_on_with_tiny(monkeypatch, capsys) -> None:
-    from workbench import models, terminal
+    from workbench import models
+    from workbench.cli import terminal
     from workbench.models import smollm2
 
     def offline(**kwargs: object) -> None:
@@ -83,7 +84,7 @@ def test_without_network_the_demo_goes_on_with_tiny(monkeypatch, capsys) -> None
 
 
 def test_ctrl_c_ends_after_the_step_with_everything_recorded(tmp_path) -> None:
-    command = [sys.executable, "-m", "workbench.cli", "demo", "--sim", "--steps", "1000000", "--no-dashboard"]
+    command = [sys.executable, "-m", "workbench.cli.main", "demo", "--sim", "--steps", "1000000", "--no-dashboard"]
     process = subprocess.Popen([*command, "--store", str(tmp_path)], stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     shown = []
@@ -106,7 +107,7 @@ def test_ctrl_c_ends_after_the_step_with_everything_recorded(tmp_path) -> None:
 
 
 def test_little_memory_is_said_before_it_hurts() -> None:
-    from workbench import terminal
+    from workbench.cli import terminal
 
     assert terminal.memory_short(0.001) is None
     assert "GiB of memory are free and this model wants about 1000000" in str(terminal.memory_short(1e6))

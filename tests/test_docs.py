@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 from workbench import catalog
-from workbench.cli import build_parser
+from workbench.cli.main import build_parser
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()

@@ -7,9 +7,9 @@ import sys
 
 import pytest
 
-from workbench import doctor
-from workbench.cli import main
-from workbench.doctor import BROKEN, OK, OPEN, Finding
+from workbench.cli import doctor
+from workbench.cli.doctor import BROKEN, OK, OPEN, Finding
+from workbench.cli.main import main
 
 
 def by_name(found: list[Finding]) -> dict[str, Finding]:

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from workbench import Budget, Experiment, Store
-from workbench.running import Run
-from workbench.steering import Remote
+from workbench.runs.run import Run
+from workbench.runs.steering.commands import Remote
 from workbench.store import StoreError
 
 SMALL = Experiment(

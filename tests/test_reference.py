@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from workbench import catalog
-from workbench.cli import build_parser
+from workbench.cli.main import build_parser
 from workbench.reference import build, methods, site, tables
 from workbench.stages import VERBS
 from workbench.store.questions import load

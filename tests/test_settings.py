@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from workbench import Budget, Experiment
-from workbench.cli import main
+from workbench.cli.main import main
 
 
 @pytest.mark.parametrize(

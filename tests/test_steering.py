@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 
 from workbench import Budget, Experiment, Session, Store
-from workbench.inbox import Inbox, Request
-from workbench.obeying import Helm
 from workbench.pipeline import Pipeline, Wishes, boosted, rehearse
-from workbench.running import Run
-from workbench.steering import Remote
+from workbench.runs.run import Run
+from workbench.runs.steering.commands import Remote
+from workbench.runs.steering.inbox import Inbox, Request
+from workbench.runs.steering.queue import Helm
 from workbench.store import StoreError
 from workbench.types import Plan
 

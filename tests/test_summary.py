@@ -6,7 +6,7 @@ import numpy as np
 
 from workbench import Budget, Experiment
 from workbench.analysis.summary import Tally, by_prompt, learned, summary
-from workbench.running import Run
+from workbench.runs.run import Run
 
 SMALL = Experiment(
     model="sim", steps=4, eval_every=2, budget=Budget(prompts=4, rollouts=16), world={"n_prompts": 40, "p_fail": 0.2}

@@ -15,10 +15,10 @@ __version__ = "0.1.0"
 
 _HOME = {
     "Budget": "workbench.types",
-    "Experiment": "workbench.experiment",
+    "Experiment": "workbench.runs.experiment",
     "Only": "workbench.stages",
     "Pipeline": "workbench.pipeline",
-    "Session": "workbench.session",
+    "Session": "workbench.runs.session",
     "Store": "workbench.store",
     "catalog": "workbench.catalog",
     "run": "workbench.pipeline",
@@ -28,10 +28,10 @@ __all__ = sorted([*_HOME, "__version__"])
 
 if TYPE_CHECKING:
     from workbench import catalog as catalog
-    from workbench.experiment import Experiment as Experiment
     from workbench.pipeline import Pipeline as Pipeline
     from workbench.pipeline import run as run
-    from workbench.session import Session as Session
+    from workbench.runs.experiment import Experiment as Experiment
+    from workbench.runs.session import Session as Session
     from workbench.stages import Only as Only
     from workbench.store import Store as Store
     from workbench.types import Budget as Budget

@@ -8,8 +8,8 @@ import pkgutil
 from functools import cache
 
 from workbench import methods as _folder
-from workbench.settings import nearest
 from workbench.stages import VERBS, Method, Only
+from workbench.validate import nearest
 
 
 @cache

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from workbench.experiment import Experiment
+    from workbench.runs.experiment import Experiment
 
 TELLING = ("host", "process", "platform")
 """What the record says of the machine and the sample does not."""
@@ -25,7 +25,7 @@ def experiments() -> list[tuple[Experiment, int, str]]:
     """What is recorded, oldest first: an experiment, the step after which its pipeline is swapped (0: never), for what.
 
     The first two differ in the pipeline alone and may be compared."""
-    from workbench.experiment import Experiment
+    from workbench.runs.experiment import Experiment
     from workbench.types import Budget
 
     base = Experiment(
@@ -49,9 +49,9 @@ def experiments() -> list[tuple[Experiment, int, str]]:
 
 def make(folder: str | Path, tell: Callable[[str], None] = lambda text: None) -> Path:
     """Record the sample store into a new folder; returns it. About a minute on two cores."""
-    from workbench.running import Run
+    from workbench.runs.run import Run
     from workbench.store import Store, compact
-    from workbench.store.moving import export, import_
+    from workbench.store.care.export import export, import_
 
     folder = Path(folder)
     if folder.exists() and any(folder.iterdir()):
@@ -95,7 +95,7 @@ def _rename(export: Path) -> None:
     import pyarrow.compute as pc
     import pyarrow.parquet as pq
 
-    from workbench.store.moving import MANIFEST
+    from workbench.store.care.export import MANIFEST
 
     runs = pq.read_table(export / "runs.parquet")
     name = {run: f"sample-{name}" for run, name in zip(*(runs[c].to_pylist() for c in ("run", "name")), strict=True)}
@@ -114,8 +114,8 @@ def _small_blocks(folder: Path) -> None:
     """Copy the base into blocks of 16 kB instead of 256 kB: half the file, for tables of a few rows."""
     import duckdb
 
-    from workbench.store.compaction import STORAGE_VERSION
-    from workbench.store.folder import read_current
+    from workbench.store.folder.compaction import STORAGE_VERSION
+    from workbench.store.folder.files import read_current
 
     base = folder / read_current(folder).base
     whole = base.with_suffix(".tmp")

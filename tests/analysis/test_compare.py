@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from workbench.analysis.compare import Comparison, Curve, amount, compare, unfair
-from workbench.cli import main
-from workbench.experiment import Experiment
+from workbench.cli.main import main
+from workbench.runs.experiment import Experiment
+from workbench.runs.sweep import Sweep, _key
 from workbench.store import Store
-from workbench.sweep import Sweep, _key
 
 FILE = """
 [experiment]
@@ -92,7 +92,7 @@ def test_pass_at_k_and_majorities_are_compared_like_pass_rates(swept: str) -> No
 
 
 def test_a_finished_sweep_has_nothing_to_do_and_a_cut_one_goes_on(tmp_path: Path) -> None:
-    from workbench.running import Run
+    from workbench.runs.run import Run
 
     (tmp_path / "sweep.toml").write_text(FILE.replace("seeds = [0, 1, 2]", "seeds = [0]"))
     sweep = Sweep.from_toml(tmp_path / "sweep.toml")

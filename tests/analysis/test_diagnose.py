@@ -9,7 +9,7 @@ import pytest
 from contract.scripted import pool_of
 
 from workbench.analysis.diagnose import RULES, diagnose
-from workbench.cli import main
+from workbench.cli.main import main
 from workbench.store import Store, Writer
 from workbench.types import Advantage, Plan, Ragged, Rollouts, Step
 

@@ -13,13 +13,13 @@ import pytest
 from contract.scripted import pool_of
 
 from workbench.analysis import evaluation
-from workbench.cli import main
-from workbench.experiment import Experiment
+from workbench.cli.main import main
 from workbench.report import browser, document, html, markdown, report, words
 from workbench.report.document import Code, Column, Document, Figure, Prose, Section, Table, asked
-from workbench.running import Run
+from workbench.runs.experiment import Experiment
+from workbench.runs.run import Run
+from workbench.runs.sweep import Sweep
 from workbench.store import Store, Writer
-from workbench.sweep import Sweep
 from workbench.types import Advantage, Budget, Plan, Rollouts, Step
 
 EVIL = "<script>alert(1)</script>\"'&|`</style><img src=x onerror=alert(2)>\u202ea=b"

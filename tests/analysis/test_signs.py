@@ -9,13 +9,13 @@ import pytest
 
 from workbench.analysis import sign_labels, sign_references, signs
 from workbench.analysis.signs import Settings
-from workbench.experiment import Experiment
 from workbench.methods.grpo import CARD, Grpo
 from workbench.methods.mc_grpo import McGrpo, median_centred
 from workbench.methods.mopps import Mopps
 from workbench.methods.mssr import Mssr
 from workbench.methods.v05 import V05
 from workbench.numerics.flips import flip_prob_exact, flip_prob_from_pool, posterior_flip
+from workbench.runs.experiment import Experiment
 from workbench.stages import Method
 from workbench.store import Store
 from workbench.types import Advantage, Budget, Plan, Pool, Rollouts, Step

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from workbench.analysis import whatif
-from workbench.cli import main
-from workbench.experiment import Experiment
+from workbench.cli.main import main
 from workbench.numerics.skill import Skill, held_out, log_beta_binomial, mixed_chance
+from workbench.runs.experiment import Experiment
 from workbench.store import Store
 from workbench.types import Budget
 from workbench.worlds.replay import ReplayWorld

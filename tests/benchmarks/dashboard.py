@@ -21,8 +21,8 @@ from typing import Any
 import numpy as np
 
 from tests.benchmarks.figure import Figure
-from workbench.experiment import Experiment
-from workbench.steering import Remote
+from workbench.runs.experiment import Experiment
+from workbench.runs.steering.commands import Remote
 from workbench.types import Budget
 
 PROMPTS, STEPS = 10_000, 1_000
@@ -57,7 +57,9 @@ def _running(experiment: Experiment, folder: str) -> Iterator[tuple[Remote, int]
     """A run in a process of its own, with its first steps made, and the id of that process."""
     toml = Path(folder) / "experiment.toml"
     toml.write_text(experiment.with_(store=f"{folder}/store").to_toml(), encoding="utf-8")
-    process = subprocess.Popen([sys.executable, "-m", "workbench.cli", "run", str(toml)], stdout=subprocess.DEVNULL)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "workbench.cli.main", "run", str(toml)], stdout=subprocess.DEVNULL
+    )
     try:
         yield _reached(f"{folder}/store", process), process.pid
     finally:
@@ -207,7 +209,16 @@ def _watched(case: str, who: str, watching: Callable[[str], AbstractContextManag
     with tempfile.TemporaryDirectory() as folder, _running(experiment, folder) as (remote, pid):
         trainer = psutil.Process(pid)
         remote.wait(remote.pause())
-        command = [sys.executable, "-m", "workbench.cli", "dashboard", remote.store_url, "--port", "0", "--no-browser"]
+        command = [
+            sys.executable,
+            "-m",
+            "workbench.cli.main",
+            "dashboard",
+            remote.store_url,
+            "--port",
+            "0",
+            "--no-browser",
+        ]
         server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         alone, watched, served = [], [], []
         try:

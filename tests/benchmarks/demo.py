@@ -11,8 +11,8 @@ import numpy as np
 
 from tests.benchmarks.figure import Figure
 from workbench.analysis.summary import by_prompt
-from workbench.experiment import Experiment
-from workbench.running import Run
+from workbench.runs.experiment import Experiment
+from workbench.runs.run import Run
 
 DEMO_CASES = {
     "smollm2-five": Experiment(model="smollm2", tasks="five", steps=60, eval_every=60, checkpoint_every=0),

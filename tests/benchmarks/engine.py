@@ -18,8 +18,8 @@ import numpy as np
 
 from tests.benchmarks.engine_sync import sync
 from tests.benchmarks.figure import Figure
-from workbench.experiment import Experiment
-from workbench.running import Run
+from workbench.runs.experiment import Experiment
+from workbench.runs.run import Run
 from workbench.stages import Branch, Checkpoint, Prune
 from workbench.types import Cut, Fork, Frontier, Plan
 

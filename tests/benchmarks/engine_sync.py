@@ -13,8 +13,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from tests.benchmarks.figure import Figure
-from workbench.experiment import Experiment
-from workbench.running import Run
+from workbench.runs.experiment import Experiment
+from workbench.runs.run import Run
 from workbench.types import Budget
 
 CASES = (("tiny", 1e-4, 12), ("tiny", 1e-5, 12), ("tiny", 1e-6, 12), ("smollm2", 1e-5, 3), ("smollm2", 1e-6, 3))

@@ -15,8 +15,8 @@ import numpy as np
 
 from tests.benchmarks.figure import Figure
 from tests.benchmarks.trl_peer import Peer, trl_seconds
-from workbench.experiment import Experiment
-from workbench.running import Run
+from workbench.runs.experiment import Experiment
+from workbench.runs.run import Run
 from workbench.types import Budget
 
 

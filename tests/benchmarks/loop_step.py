@@ -24,8 +24,8 @@ from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 from tests.benchmarks.figure import Figure
 from tests.benchmarks.loop_gpu import GROUP, PROMPT, PROMPTS, SHAPE, subject
 from tests.benchmarks.trl_peer import trl_seconds
-from workbench.experiment import Experiment
-from workbench.running import Run
+from workbench.runs.experiment import Experiment
+from workbench.runs.run import Run
 from workbench.types import Budget, Pool
 from workbench.worlds.live import LiveWorld
 

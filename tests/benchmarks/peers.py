@@ -39,7 +39,7 @@ from tests.benchmarks.figure import Figure
 from tests.benchmarks.store import make_pool, make_step
 from tests.benchmarks.store_search import with_text
 from workbench.store import Writer
-from workbench.store.folder import bytes_in
+from workbench.store.folder.files import bytes_in
 from workbench.types import Pool, Step
 
 if TYPE_CHECKING:

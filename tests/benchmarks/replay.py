@@ -15,9 +15,9 @@ import numpy as np
 
 from tests.benchmarks.figure import Figure
 from workbench.analysis import compare, whatif
-from workbench.experiment import Experiment
+from workbench.runs.experiment import Experiment
+from workbench.runs.sweep import Sweep
 from workbench.store import Store
-from workbench.sweep import Sweep
 from workbench.types import Budget
 
 PIPELINES = ("grpo", "grpo + mopps", "grpo + vade", "grpo + dps")

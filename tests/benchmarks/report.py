@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tests.benchmarks.figure import Figure
-from workbench.experiment import Experiment
 from workbench.report import report
 from workbench.report.browser import NoBrowser
-from workbench.running import Run
+from workbench.runs.experiment import Experiment
+from workbench.runs.run import Run
 from workbench.store import Store
 from workbench.types import Budget
 

@@ -26,7 +26,7 @@ import pyarrow.parquet as pq
 from tests.benchmarks.figure import Figure
 from workbench.pipeline import fates
 from workbench.store import Writer
-from workbench.store.contents import contents
+from workbench.store.folder.contents import contents
 from workbench.types import Advantage, Plan, Pool, Ragged, Rollouts, Step
 
 PEERS = {

@@ -91,7 +91,7 @@ def _kill(folder: Path, points: int, ranks: int) -> None:
 
 def _fork(where: Path, point: int, rank: int, ranks: int) -> tuple[int, int]:
     """(process id, the end of a pipe that tells the last durable step after each step) of a writer."""
-    from workbench.store import compaction
+    from workbench.store.folder import compaction
 
     reading, writing = os.pipe()
     child = os.fork()

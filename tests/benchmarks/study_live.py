@@ -18,8 +18,8 @@ from tests.benchmarks.figure import Figure
 from tests.benchmarks.study import RESULTS, counted, save
 from workbench.analysis.intervals import paired
 from workbench.analysis.summary import by_prompt
-from workbench.experiment import Experiment
 from workbench.pipeline import Pipeline, advance
+from workbench.runs.experiment import Experiment
 from workbench.types import Budget
 
 PIPELINES = {

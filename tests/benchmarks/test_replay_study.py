@@ -8,9 +8,9 @@ import pytest
 
 from tests.benchmarks.replay import WAYS, Foretold, foretell, ordered, page, ranking
 from workbench.analysis import whatif
-from workbench.experiment import Experiment
+from workbench.runs.experiment import Experiment
+from workbench.runs.sweep import Sweep
 from workbench.store import Store
-from workbench.sweep import Sweep
 from workbench.types import Budget
 
 

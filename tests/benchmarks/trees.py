@@ -20,11 +20,11 @@ import numpy as np
 from tests.benchmarks.figure import Figure, card, machine, versions
 from workbench.analysis.intervals import paired
 from workbench.analysis.summary import by_prompt
-from workbench.experiment import Experiment
 from workbench.numerics.forks import LOST_FATES, nodes_of
 from workbench.numerics.trees import Segment, token_account
 from workbench.pipeline import Pipeline, advance
-from workbench.running import Run
+from workbench.runs.experiment import Experiment
+from workbench.runs.run import Run
 from workbench.types import Budget, Resume, Rollouts, Step
 
 RESULTS = Path("docs/results")

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from workbench.analysis.compare import compare
+from workbench.runs.sweep import Sweep
 from workbench.store import Store
-from workbench.sweep import Sweep
 from workbench.views.data import Source
 from workbench.views.data_compare import METRICS, columns_of, compared, named
 

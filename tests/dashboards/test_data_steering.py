@@ -5,8 +5,8 @@ import json
 import pytest
 
 from workbench import Budget, Experiment
-from workbench.inbox import Inbox, Request, taken_back
-from workbench.running import Run
+from workbench.runs.run import Run
+from workbench.runs.steering.inbox import Inbox, Request, taken_back
 from workbench.views.data import Source
 from workbench.views.data_steering import Told, record, sentence, steering
 from workbench.views.state import Selection

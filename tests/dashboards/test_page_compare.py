@@ -7,7 +7,7 @@ from workbench.analysis.compare import Comparison, Curve
 from workbench.analysis.intervals import Interval
 from workbench.methods.grpo import Grpo
 from workbench.pipeline import Pipeline
-from workbench.sweep import Sweep
+from workbench.runs.sweep import Sweep
 from workbench.views.data_compare import Compared
 from workbench.views.page import Dashboard
 from workbench.views.pages.compare import _difference, unfair_card

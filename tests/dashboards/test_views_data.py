@@ -7,7 +7,7 @@ from workbench import Budget, Experiment
 from workbench.methods.dapo_dynamic_sampling import DapoDynamicSampling
 from workbench.methods.grpo import Grpo
 from workbench.pipeline import Pipeline
-from workbench.running import Run
+from workbench.runs.run import Run
 from workbench.views import cards
 from workbench.views.completions import row
 from workbench.views.data import Source, kind_of, machine

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from workbench import Budget, Experiment, Session
-from workbench.inbox import Request
+from workbench.runs.steering.inbox import Request
 from workbench.store import Store
 from workbench.views import notebook
 

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from workbench.inbox import Inbox
+from workbench.runs.steering.inbox import Inbox
 from workbench.views.page import Dashboard, LivePage
 from workbench.views.ports import is_loopback, names_of
 from workbench.views.server import serve

@@ -3,8 +3,8 @@
 import pytest
 
 from workbench import Budget, Experiment
-from workbench.inbox import Inbox, Request, me
-from workbench.running import Run
+from workbench.runs.run import Run
+from workbench.runs.steering.inbox import Inbox, Request, me
 from workbench.views import wheel as bar
 from workbench.views.browser import Browser
 from workbench.views.data import Source

@@ -12,7 +12,7 @@ from tests.live.carry import Carry
 from workbench import Budget, Experiment, catalog
 from workbench.methods.grpo import Grpo
 from workbench.pipeline import Pipeline
-from workbench.running import Run
+from workbench.runs.run import Run
 from workbench.types import Resume
 
 catalog.methods()["carry"] = Carry  # a resumed run looks up by name what it was started with

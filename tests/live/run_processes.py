@@ -14,11 +14,12 @@ from pathlib import Path
 
 import numpy as np
 
-from workbench import Budget, Experiment, Session, processes
+from workbench import Budget, Experiment, Session
 from workbench.methods.grpo import Grpo
 from workbench.methods.uniform import Uniform
+from workbench.parallel import processes
 from workbench.pipeline import Pipeline
-from workbench.running import Run
+from workbench.runs.run import Run
 
 RANK = int(os.environ.get("RANK", "0"))
 TINY = Experiment(

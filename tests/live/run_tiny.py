@@ -10,7 +10,7 @@ import sys
 from hashlib import sha256
 
 from workbench import Budget, Experiment
-from workbench.running import Run
+from workbench.runs.run import Run
 
 EXPERIMENT = Experiment(
     model="tiny",

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from workbench.experiment import Experiment
 from workbench.methods.april import April, simulate
 from workbench.methods.grpo import Grpo
 from workbench.pipeline import Pipeline, run
-from workbench.running import Run
+from workbench.runs.experiment import Experiment
+from workbench.runs.run import Run
 from workbench.stages import Only
 from workbench.store import Store
 from workbench.types import Budget, Resume

@@ -10,7 +10,7 @@ import torch
 
 from workbench import Experiment, Store
 from workbench.pipeline import Pipeline, run
-from workbench.running import Run
+from workbench.runs.run import Run
 from workbench.stages import Checkpoint, Prune
 from workbench.types import Budget, Cut, Plan
 from workbench.worlds.asynchronous import Overlap, run_async

@@ -10,7 +10,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from workbench import processes
+from workbench.parallel import processes
 from workbench.worlds import distributed
 
 from .conftest import toy_model

@@ -7,9 +7,9 @@ import pytest
 
 from tests.benchmarks.trees import spent
 from workbench import catalog
-from workbench.experiment import Experiment
 from workbench.pipeline import Pipeline
-from workbench.running import Run
+from workbench.runs.experiment import Experiment
+from workbench.runs.run import Run
 from workbench.store import Store
 from workbench.types import Budget, Node, Resume
 from workbench.worlds.live import LiveWorld

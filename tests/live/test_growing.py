@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from workbench.experiment import Experiment
 from workbench.methods.grpo import Grpo
 from workbench.numerics.forks import nodes_of
 from workbench.numerics.trees import token_account
 from workbench.pipeline import Pipeline, run
-from workbench.running import Run
+from workbench.runs.experiment import Experiment
+from workbench.runs.run import Run
 from workbench.stages import Branch, Card, Checkpoint, Method, Prune
 from workbench.store import Store
 from workbench.types import Budget, Cut, Fork, Node, Plan

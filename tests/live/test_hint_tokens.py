@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 import torch
 
-from workbench.experiment import Experiment
 from workbench.methods.adhint import Adhint, entropy_gate
 from workbench.methods.branchgrpo import Branchgrpo
 from workbench.methods.grpo import Grpo
 from workbench.numerics.roles import HINT, OWN, hint_lengths, without_hints
 from workbench.pipeline import Pipeline, run
-from workbench.running import Run
+from workbench.runs.experiment import Experiment
+from workbench.runs.run import Run
 from workbench.store import Store, Writer
 from workbench.types import Budget, Plan, Resume
 from workbench.worlds.live import LiveWorld

@@ -14,10 +14,11 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from workbench import Store, processes
-from workbench.failing import Watch
-from workbench.running import Run
-from workbench.steering import Remote
+from workbench import Store
+from workbench.parallel import processes
+from workbench.parallel.watchdog import Watch
+from workbench.runs.run import Run
+from workbench.runs.steering.commands import Remote
 from workbench.store import StoreError
 
 from .run_processes import TINY, overlapped
@@ -81,7 +82,7 @@ def test_a_killed_run_of_two_processes_is_resumed_by_torchrun_as_the_run_of_one(
     (tmp_path / "e.toml").write_text(TINY.to_toml())
     command = [
         sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2",
-        "-m", "workbench.cli", "run", "e.toml", "--store", "two", "--resume", run,
+        "-m", "workbench.cli.main", "run", "e.toml", "--store", "two", "--resume", run,
     ]  # fmt: skip
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stderr
@@ -176,7 +177,7 @@ def test_two_gpus_generate_ahead_and_hold_the_same(tmp_path, monkeypatch) -> Non
 
 def test_what_ends_in_one_process_ends_in_all_and_is_recorded(tmp_path) -> None:
     first, second = ended(start("left", tmp_path))
-    why = "2 processes were started (WORLD_SIZE), and this one knows none of the others; make the run inside `with workbench.processes.joined():`"
+    why = "2 processes were started (WORLD_SIZE), and this one knows none of the others; make the run inside `with workbench.parallel.processes.joined():`"
     assert first[0] == second[0] == ["alone", "ValueError", why]
     assert first[1:4] == [
         ["second", "ProcessError", "process 1 failed: ValueError: enough"],

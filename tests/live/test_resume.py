@@ -14,8 +14,8 @@ import pytest
 import torch
 
 from workbench import Budget, Experiment, Store
-from workbench.checkpoints import POSITION
-from workbench.running import Run
+from workbench.runs.checkpoints import POSITION
+from workbench.runs.run import Run
 
 SCRIPT = Path(__file__).with_name("run_tiny.py")
 

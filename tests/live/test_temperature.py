@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from workbench.changing import restore
-from workbench.experiment import Experiment
 from workbench.methods.grpo import Grpo
 from workbench.pipeline import Pipeline
-from workbench.running import Run
+from workbench.runs.experiment import Experiment
+from workbench.runs.run import Run
+from workbench.runs.steering.changes import restore
 from workbench.store import Store
 from workbench.types import Plan
 from workbench.worlds import starts

@@ -17,8 +17,8 @@ import pytest
 import torch
 
 from workbench import models
-from workbench.experiment import Experiment
-from workbench.running import Run
+from workbench.runs.experiment import Experiment
+from workbench.runs.run import Run
 from workbench.types import Budget
 from workbench.worlds.engines.draws import streams
 from workbench.worlds.engines.forward import answer_statistics, pack

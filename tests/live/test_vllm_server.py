@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import torch
 
-from workbench.experiment import Experiment
-from workbench.running import Run
+from workbench.runs.experiment import Experiment
+from workbench.runs.run import Run
 from workbench.store import Store
 from workbench.types import Budget
 from workbench.worlds import adapters

@@ -11,7 +11,7 @@ import pytest
 
 from workbench import Experiment, Store
 from workbench.pipeline import Pipeline
-from workbench.running import Run
+from workbench.runs.run import Run
 from workbench.stages import Card, Checkpoint, Method
 from workbench.types import Budget, Cut, Plan, Ragged, Resume, Rollouts, Step, Text
 from workbench.worlds import waiting

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workbench.numerics.pieces import joined, pieces_of, texts
+from workbench.store.token_bytes import joined, pieces_of, texts
 
 
 class Words:

@@ -16,7 +16,8 @@ from pathlib import Path
 
 from run_steps import live_run, make_world
 
-from workbench.store import Writer, compaction
+from workbench.store import Writer
+from workbench.store.folder import compaction
 
 
 def record(folder: Path, steps: int, swap: int, patient: bool, out: int) -> None:

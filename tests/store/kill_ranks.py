@@ -15,7 +15,8 @@ from pathlib import Path
 
 from run_steps import make_world, ranked_run
 
-from workbench.store import Writer, compaction
+from workbench.store import Writer
+from workbench.store.folder import compaction
 
 RANKS = 2
 

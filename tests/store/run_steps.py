@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from workbench.pipeline import Pipeline, advance
-from workbench.store.rebuild import merged
+from workbench.store.rows.rebuild import merged
 from workbench.types import Budget, Plan, Step
 from workbench.worlds.sim import SimWorld
 

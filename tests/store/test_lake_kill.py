@@ -14,7 +14,7 @@ from made_steps import made_beliefs, made_pool, made_step
 from same import same
 
 from workbench.store import Store, Writer
-from workbench.store.checking import check
+from workbench.store.care.check import check
 
 HERE = Path(__file__).parent
 KILLS = 4

@@ -1,8 +1,8 @@
 """A run of a shared catalog is steered through the folder of its data."""
 
 from workbench import Budget, Experiment
-from workbench.running import Run
-from workbench.steering import Remote
+from workbench.runs.run import Run
+from workbench.runs.steering.commands import Remote
 
 
 def test_a_request_is_taken_recorded_and_answered(url) -> None:

@@ -12,13 +12,14 @@ from lake_fixtures import database
 from made_steps import made_beliefs, made_pool, made_step
 from same import same
 
-from workbench.cli import main
-from workbench.experiment import Experiment
-from workbench.store import RunBusyError, Store, StoreError, Writer, lake
-from workbench.store.checking import check
-from workbench.store.lake import Lake
-from workbench.store.moving import import_
-from workbench.store.pruning import prune
+from workbench.cli.main import main
+from workbench.runs.experiment import Experiment
+from workbench.store import RunBusyError, Store, StoreError, Writer
+from workbench.store.care.check import check
+from workbench.store.care.export import import_
+from workbench.store.care.prune import prune
+from workbench.store.lake import catalog
+from workbench.store.lake.catalog import Lake
 
 POOL = made_pool(8)
 
@@ -81,7 +82,7 @@ def test_a_server_that_is_gone_costs_a_retry(server, url):
 
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_a_commit_whose_answer_was_lost_is_there_once(url, monkeypatch, when):
-    from workbench.store.lake_writer import LakeWriter
+    from workbench.store.lake.writer import LakeWriter
 
     commit, failed = LakeWriter._commit, []
 
@@ -144,8 +145,8 @@ def test_a_newer_store_is_refused_and_an_older_one_is_upgraded(server, url):
 def duckdb_of(url):
     """A connection to the catalog that may do anything."""
     place = Lake.parse(url)
-    con = lake.connect(place, writes=True)
-    lake.attach(con, place, create=True)
+    con = catalog.connect(place, writes=True)
+    catalog.attach(con, place, create=True)
     return con
 
 
@@ -154,7 +155,7 @@ def test_rows_deleted_by_hand_are_gone_for_an_open_reader(url):
         Writer(url, {}, POOL, run="b").close()
         assert store.runs().num_rows == 2
         con = duckdb_of(url)
-        for table in lake.there(con):
+        for table in catalog.there(con):
             if table != "store":
                 con.execute(f"DELETE FROM lake.{table} WHERE run = 'b'")
         con.close()
@@ -195,8 +196,8 @@ def test_several_stores_in_one_database(url):
 
 
 def test_missing_extensions_are_named(url, monkeypatch):
-    monkeypatch.setattr(lake, "_packaged", lambda name: None)
-    monkeypatch.setattr(lake, "EXTENSIONS", {"no_such_extension": "no_such_extension"})
+    monkeypatch.setattr(catalog, "_packaged", lambda name: None)
+    monkeypatch.setattr(catalog, "EXTENSIONS", {"no_such_extension": "no_such_extension"})
     with pytest.raises(
         StoreError, match=r"needs DuckDB's extension 'no_such_extension'.*pip install 'rollout-workbench\[lake\]'"
     ):

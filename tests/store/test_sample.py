@@ -9,7 +9,7 @@ import pytest
 
 from workbench.store import Store
 from workbench.store import sample as sample_module
-from workbench.store.checking import check
+from workbench.store.care.check import check
 from workbench.store.errors import StoreError
 from workbench.store.questions import REQUIRED, load
 from workbench.store.sample import SAMPLE, copy_sample

@@ -9,9 +9,10 @@ import pytest
 from made_steps import made_beliefs, made_pool, made_step
 from same import rounded
 
-from workbench.store import Store, Writer, compact, compaction
-from workbench.store.compaction import is_due
-from workbench.store.folder import lock, read_current
+from workbench.store import Store, Writer, compact
+from workbench.store.folder import compaction
+from workbench.store.folder.compaction import is_due
+from workbench.store.folder.files import lock, read_current
 from workbench.store.questions import REQUIRED, load
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from workbench.store import Store, StoreError, compact
-from workbench.store.folder import read_current
+from workbench.store.folder.files import read_current
 
 WRITER = Path(__file__).with_name("write_steps.py")
 
@@ -20,7 +20,7 @@ def test_a_killed_compactor_is_harmless(tmp_path):
     subprocess.run([sys.executable, WRITER, tmp_path, "a", "20"], check=True, stdout=subprocess.DEVNULL)
     with Store.open(tmp_path) as store:
         for kill in range(3):
-            command = [sys.executable, "-m", "workbench.store.compaction", str(tmp_path)]
+            command = [sys.executable, "-m", "workbench.store.folder.compaction", str(tmp_path)]
             child = subprocess.Popen(command, stdout=subprocess.DEVNULL)
             time.sleep(random.Random(kill).uniform(0.3, 1.2))
             child.kill()

@@ -13,18 +13,19 @@ import pytest
 from made_steps import made_beliefs, made_evaluation, made_pool, made_step
 from same import same
 
-from workbench import store_cli
+from workbench.cli import store
 from workbench.pipeline import fates
-from workbench.store import RunBusyError, Store, StoreError, Writer, bundle, compact, schema
-from workbench.store.checking import check, sizes
-from workbench.store.moving import export, import_
-from workbench.store.pruning import old_runs, prune
+from workbench.store import RunBusyError, Store, StoreError, Writer, compact, schema
+from workbench.store.care.check import check, sizes
+from workbench.store.care.export import export, import_
+from workbench.store.care.prune import old_runs, prune
+from workbench.store.folder import bundle
 from workbench.types import Ragged
 
 
 def cli(*words) -> int:
     parser = argparse.ArgumentParser()
-    store_cli.add_parser(parser.add_subparsers())
+    store.add_parser(parser.add_subparsers())
     args = parser.parse_args(["store", *map(str, words)])
     return args.command(args) or 0
 
@@ -222,4 +223,4 @@ def test_a_leftover_of_a_dead_writer_is_a_note(folder, capsys):
 
 @pytest.mark.parametrize(("n", "text"), [(12, "12 B"), (1500, "1.5 kB"), (2_000_000, "2.0 MB"), (3e12, "3.0 TB")])
 def test_bytes_for_people(n, text):
-    assert store_cli.human(n) == text
+    assert store.human(n) == text

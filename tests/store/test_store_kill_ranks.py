@@ -12,7 +12,7 @@ from run_steps import first_plan, make_world, parts_of, pipeline_of, ranked_run
 from same import same
 
 from workbench.store import Store, Writer
-from workbench.store.rebuild import merged
+from workbench.store.rows.rebuild import merged
 from workbench.types import Step
 
 SCRIPT = Path(__file__).with_name("kill_ranks.py")

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from made_steps import made_pool, made_step
 
 from workbench.store import LedgerError, Store, Writer
-from workbench.store.ledger import check, origins
+from workbench.store.rows.ledger import check, origins
 from workbench.types import FATES, Advantage, Plan, Resume, Rollouts, Step
 
 

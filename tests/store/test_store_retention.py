@@ -11,7 +11,7 @@ from made_steps import made_evaluation, made_pool, made_step
 
 from workbench.numerics.roles import hint_lengths, with_hints, without_hints
 from workbench.store import Store, StoreError, Writer, compact
-from workbench.store.retention import TOKEN_COLUMNS, Retention
+from workbench.store.rows.retention import TOKEN_COLUMNS, Retention
 from workbench.types import Ragged
 
 

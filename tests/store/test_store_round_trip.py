@@ -14,7 +14,7 @@ from same import same
 
 from workbench import catalog
 from workbench.store import Store, StoreError, Writer, compact
-from workbench.store.tables import array_of, array_rows
+from workbench.store.rows.tables import array_of, array_rows
 from workbench.types import Event, Node, Ragged, Resume, Text
 
 

@@ -14,7 +14,8 @@ from made_steps import made_pool, made_step
 
 from workbench.numerics.trees import Segment, derived, flat_as_tree, subtree_values, token_account
 from workbench.pipeline import fates
-from workbench.store import LedgerError, Store, StoreError, Writer, trees
+from workbench.store import LedgerError, Store, StoreError, Writer
+from workbench.store.rows import trees
 from workbench.types import Advantage, Plan, Rollouts, Step
 
 GOLDEN = json.loads((Path(__file__).parents[1] / "golden/tree-store.json").read_text())["cases"]
@@ -106,7 +107,7 @@ def forests(draw):
 @given(forests())
 @settings(max_examples=100, deadline=None)
 def test_every_generated_token_is_booked_to_exactly_one_rollout(segments):
-    from workbench.store import ledger
+    from workbench.store.rows import ledger
 
     step, nodes = step_of(segments)
     seen = trees.Forest(1, nodes, step.rollouts).counted_once(ledger.origins(1, step.rollouts, step.plan, {}))

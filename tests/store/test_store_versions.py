@@ -78,7 +78,7 @@ def test_an_old_store_goes_on_and_is_compacted(old):
 
 
 def test_a_commit_of_a_newer_version_is_refused(old, monkeypatch):
-    from workbench.store import commit as writing
+    from workbench.store.rows import commit as writing
 
     monkeypatch.setattr(writing, "SCHEMA_VERSION", SCHEMA_VERSION + 1)
     Writer(old, {}, made_pool(4), run="new").close()

@@ -12,7 +12,8 @@ import pyarrow as pa
 import pytest
 from made_steps import made_beliefs, made_evaluation, made_pool, made_step
 
-from workbench.store import SCHEMA_VERSION, RunBusyError, Store, StoreError, Writer, bundle, compact, folder
+from workbench.store import SCHEMA_VERSION, RunBusyError, Store, StoreError, Writer, compact
+from workbench.store.folder import bundle, files
 
 
 @pytest.fixture
@@ -73,12 +74,12 @@ def test_a_step_touches_as_many_files_early_and_late(tmp_path, pool, rng):
 
 
 def test_large_completions_are_a_file_of_their_own(tmp_path, pool, rng, monkeypatch):
-    monkeypatch.setattr(folder, "SMALL", 1000)
+    monkeypatch.setattr(files, "SMALL", 1000)
     with Writer(tmp_path, {}, pool, run="a", compacting=False) as writer:
         for s in (1, 2):
             writer.append(made_step(s, pool, rng))
         writer.flush()
-        monkeypatch.setattr(folder, "SMALL", 10**9)
+        monkeypatch.setattr(files, "SMALL", 10**9)
         writer.append(made_step(3, pool, rng))
         writer.flush()
     found = [sorted(f.name for f in p.iterdir()) for p in commits(tmp_path, "a")[1:4]]
@@ -184,14 +185,14 @@ def test_a_folder_that_cannot_be_written_is_an_error_at_the_start(tmp_path, pool
 
 
 def test_a_writer_whose_queue_is_full_waits_and_says_so(tmp_path, pool, rng, monkeypatch):
-    gate, right = threading.Event(), folder.commit
+    gate, right = threading.Event(), files.commit
 
     def slow(*arguments):
         if arguments[1] > 0:
             assert gate.wait(30)
         return right(*arguments)
 
-    monkeypatch.setattr(folder, "commit", slow)
+    monkeypatch.setattr(files, "commit", slow)
     with Writer(tmp_path, {}, pool, queue=2) as writer:
         threading.Timer(0.3, gate.set).start()
         for s in range(1, 6):

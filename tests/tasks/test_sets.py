@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from workbench import tasks
-from workbench.experiment import Experiment
-from workbench.running import Run
+from workbench.runs.experiment import Experiment
+from workbench.runs.run import Run
 from workbench.store import Store
 from workbench.types import Plan, Rollouts
 

@@ -12,7 +12,7 @@ import numpy as np
 from workbench.types import Rollouts, Step
 
 if TYPE_CHECKING:
-    from workbench.experiment import Experiment
+    from workbench.runs.experiment import Experiment
 
 SIGNAL, IDLE = ("trained", ""), ("trained", "zero_advantage")
 """(fate, reason) of a rollout that had an advantage, and of one whose advantage was zero."""

@@ -50,7 +50,7 @@ def commands(parser: argparse.ArgumentParser) -> Iterator[tuple[str, argparse.Ar
 
 def cli() -> str:
     """Every command and option, from the parser itself."""
-    from workbench.cli import build_parser
+    from workbench.cli.main import build_parser
 
     lines = ["# Command line", "", "`workbench --traceback COMMAND` shows where an error came from.", ""]
     for name, parser, said in commands(build_parser()):

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from workbench.store.compaction import compact
 from workbench.store.errors import LedgerError, QuestionError, ReadOnlyError, RunBusyError, StoreError
-from workbench.store.reader import Store
+from workbench.store.folder.compaction import compact
+from workbench.store.folder.reader import Store
+from workbench.store.folder.writer import Writer
 from workbench.store.schema import SCHEMA_VERSION
-from workbench.store.writer import Writer
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
@@ -31,7 +31,7 @@ __all__ = [
 
 
 def load_ipython_extension(shell: InteractiveShell) -> None:
-    """`%load_ext workbench.store`: %%sql cells, see `workbench.store.magic`."""
-    from workbench.store.magic import register
+    """`%load_ext workbench.store`: %%sql cells, see `workbench.store.ipython`."""
+    from workbench.store.ipython import register
 
     register(shell)

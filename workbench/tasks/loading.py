@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from workbench import settings
+from workbench import validate
 from workbench.tasks import mixes, tables
 from workbench.tasks.isolated import Isolated
 from workbench.tasks.task import Task
@@ -162,5 +162,5 @@ def load(name_or_path: object, *, seed: int = 0, **options: object) -> Task:
     """
     make = _maker(name_or_path)
     known = list(inspect.signature(make).parameters)[2:]
-    settings.known(options, known, f"{name_or_path!s:.60}")
+    validate.known(options, known, f"{name_or_path!s:.60}")
     return make(name_or_path, seed=seed, **options)

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from workbench.inbox import Request
+from workbench.runs.steering.inbox import Request
 from workbench.views import theme
 from workbench.views.data_steering import Told, recorded, waits
 from workbench.views.settings import SETTINGS, figure

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from workbench.store.place import is_there
+from workbench.store.urls import is_there
 from workbench.views.heat import Heat
 from workbench.views.state import OBSERVED
 from workbench.views.tables import (
@@ -93,7 +93,7 @@ class Source:
     @property
     def where(self) -> str:
         """The URL as it may be shown: without a password."""
-        from workbench.store.place import redacted
+        from workbench.store.urls import redacted
 
         return redacted(self.url)
 

@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from workbench.inbox import CONTROLS, Inbox, Request, taken_back
+from workbench.runs.steering.inbox import CONTROLS, Inbox, Request, taken_back
 from workbench.views.text import one_line
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from workbench.numerics.pieces import texts, unknown
 from workbench.numerics.roles import HINT
+from workbench.store.token_bytes import texts, unknown
 from workbench.views.data_groups import GroupFacts, shared
 
 if TYPE_CHECKING:

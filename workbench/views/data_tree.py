@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from workbench.numerics.pieces import joined, unknown
 from workbench.numerics.trees import Segment, TokenAccount, token_account
+from workbench.store.token_bytes import joined, unknown
 from workbench.views.data_groups import GroupFacts, shared
 
 if TYPE_CHECKING:

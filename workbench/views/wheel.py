@@ -12,7 +12,7 @@ from typing import Any
 import panel as pn
 import panel_material_ui as pmui
 
-from workbench.inbox import Inbox, Request, me
+from workbench.runs.steering.inbox import Inbox, Request, me
 from workbench.store.errors import StoreError
 from workbench.views import theme
 from workbench.views.browser import Browser

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from workbench import processes
+from workbench.parallel import processes
 from workbench.pipeline import States, advance
 from workbench.types import Plan, Rollouts, Step
 from workbench.worlds.waiting import Kept, mark_of

@@ -32,7 +32,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from workbench import processes
+from workbench.parallel import processes
 from workbench.pipeline import NO_WISH, Pipeline, States, Wishes
 from workbench.types import Budget, Step
 from workbench.worlds import waiting

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from workbench import processes
+from workbench.parallel import processes
 from workbench.types import Plan
 from workbench.worlds.microbatch import Tally
 from workbench.worlds.waiting import mark_of

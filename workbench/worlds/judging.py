@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from workbench import processes
+from workbench.parallel import processes
 from workbench.types import Pool, Ragged, Rollouts
 from workbench.worlds import distributed
 from workbench.worlds.branches import UNJUDGED

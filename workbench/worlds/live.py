@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 import numpy as np
 import torch
 
-from workbench import models, processes, settings
-from workbench.numerics.pieces import pieces_of
+from workbench import models, validate
 from workbench.numerics.roles import HINTS, without_hints
+from workbench.parallel import processes
 from workbench.pipeline import fates
 from workbench.stages import Branch, LossFn, Prune
+from workbench.store.token_bytes import pieces_of
 from workbench.types import LEAVES, Advantage, Plan, Pool, Rollouts
 from workbench.worlds import adapters, distributed
 from workbench.worlds.branches import Decision, decision_columns
@@ -122,14 +123,14 @@ class LiveWorld:
         update: Mapping[str, object] | None = None,
     ) -> None:
         more = dict(update or {})
-        settings.known(more, UPDATE, "update")
+        validate.known(more, UPDATE, "update")
         checked(lr=lr, temperature=temperature, **more)  # type: ignore[arg-type]
         for name, value in (("sampling", sampling), ("precision", precision)):
-            settings.one_of(name, value, DTYPES)
-        settings.whole("samples", samples)
+            validate.one_of(name, value, DTYPES)
+        validate.whole("samples", samples)
         for name, value in (("max_tokens", max_tokens), ("budget", budget), ("threads", threads)):
             if value is not None:
-                settings.whole(name, value)
+                validate.whole(name, value)
         device = device or ("cuda" if torch.cuda.is_available() else "cpu")
         try:
             torch.device(device)

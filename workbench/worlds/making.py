@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from workbench import processes
+from workbench.parallel import processes
 from workbench.stages import Branch, Prune
 from workbench.types import Ragged, Rollouts
 from workbench.worlds import distributed

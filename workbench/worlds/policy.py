@@ -17,8 +17,9 @@ import torch
 from safetensors.torch import load_file
 from transformers import PreTrainedModel
 
-from workbench import processes, settings
+from workbench import validate
 from workbench.models import quiet
+from workbench.parallel import processes
 from workbench.types import Advantage, Batch, Loss, Ragged
 from workbench.worlds import adapters, distributed, sharding
 from workbench.worlds.engines.forward import answer_statistics
@@ -43,17 +44,17 @@ def checked(
 ) -> None:
     """Raise ValueError, in one sentence, for settings of an update that would train to no use."""
     if lr is not None:
-        settings.number("lr", lr, *settings.RANGES["lr"])
-    settings.number("temperature", temperature, *settings.RANGES["temperature"])
-    settings.number("clip", clip, 1e-6)  # torch turns the gradient round where it is negative
+        validate.number("lr", lr, *validate.RANGES["lr"])
+    validate.number("temperature", temperature, *validate.RANGES["temperature"])
+    validate.number("clip", clip, 1e-6)  # torch turns the gradient round where it is negative
     if not isinstance(betas, (tuple, list)) or len(betas) != 2:
         raise ValueError(f"betas must be two numbers from 0 to 1, got {betas!r}")
     for beta in betas:
-        settings.number("betas", beta, 0.0, 1 - 1e-9)
-    settings.number("reference", reference, 0.0)
-    settings.whole("lora", lora, 0)
+        validate.number("betas", beta, 0.0, 1 - 1e-9)
+    validate.number("reference", reference, 0.0)
+    validate.whole("lora", lora, 0)
     for name, value in switches.items():
-        settings.one_of(name, value, (False, True))
+        validate.one_of(name, value, (False, True))
 
 
 class Policy:

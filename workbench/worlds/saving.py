@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
-from workbench import processes
+from workbench.parallel import processes
 
 
 @contextmanager

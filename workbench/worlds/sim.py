@@ -28,7 +28,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from workbench import settings
+from workbench import validate
 from workbench.stages import Branch, LossFn, Prune
 from workbench.types import Advantage, Plan, Pool, Rollouts
 
@@ -189,9 +189,9 @@ class SimWorld:
             from workbench.worlds.sim_fit import FITTED as dynamics
         self.dynamics: Dynamics = dynamics
         for name, value, low in (("n_prompts", n_prompts, 1), ("n_eval", n_eval, 0), ("eval_samples", eval_samples, 1)):
-            settings.whole(name, value, low)
-        settings.whole("max_tokens", max_tokens)
-        settings.number("p_fail", p_fail, 0.0, 1.0)
+            validate.whole(name, value, low)
+        validate.whole("max_tokens", max_tokens)
+        validate.number("p_fail", p_fail, 0.0, 1.0)
         if not self.dynamics.families:
             raise ValueError(f"{n_prompts} prompts of no family make no pool")
         self.seed, self.p_fail, self.max_tokens, self.eval_samples = seed, p_fail, max_tokens, eval_samples

