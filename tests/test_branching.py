@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from workbench.branching import Asked, branch_of
-from workbench.pauses import Checkpoint
+from workbench.pipeline.frontier import Asked, branch_of
 from workbench.types import Fork, Frontier, Look, Ragged
+from workbench.types.checkpoint import Checkpoint
 
 PAUSE = Checkpoint(every=4)
 

@@ -4,7 +4,7 @@ import ast
 
 import pytest
 
-from workbench import catalog
+from workbench.pipeline import catalog
 from workbench.stages import Only
 
 FIRST_FIVE = {"dapo_dynamic_sampling", "grpo", "mc_grpo", "mopps", "vade"}

@@ -4,8 +4,8 @@ import dataclasses
 
 import numpy as np
 
-from workbench import Budget, Experiment, Session, catalog
-from workbench.pipeline import Pipeline, advance
+from workbench import Budget, Experiment, Session
+from workbench.pipeline import Pipeline, advance, catalog
 from workbench.runs.steering.commands import Remote
 from workbench.worlds import SimWorld
 

@@ -6,8 +6,9 @@ import signal
 import subprocess
 import sys
 
-from workbench import Experiment, Store, catalog
+from workbench import Experiment, Store
 from workbench.cli.main import main
+from workbench.pipeline import catalog
 
 
 def test_demo_in_a_simulated_world_ends_with_a_summary(tmp_path, capsys) -> None:

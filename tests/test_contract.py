@@ -15,10 +15,10 @@ import numpy as np
 import pytest
 from contract.scripted import ScriptedWorld, Uneven, barren, equal, pool_of
 
-from workbench import catalog
-from workbench.branching import Asked, branch_of, prune_of
-from workbench.pauses import Checkpoint
-from workbench.pipeline import Pipeline, advance, generator, join, run
+from workbench.pipeline import Pipeline, advance, catalog, run
+from workbench.pipeline.draws import generator
+from workbench.pipeline.frontier import Asked, branch_of, prune_of
+from workbench.pipeline.rounds import join
 from workbench.stages import VERBS, Card, Method
 from workbench.types import (
     Advantage,
@@ -37,6 +37,7 @@ from workbench.types import (
     Rollouts,
     Step,
 )
+from workbench.types.checkpoint import Checkpoint
 
 METHODS = catalog.methods()
 BUDGET = Budget(prompts=6, rollouts=24)

@@ -21,7 +21,11 @@ import pytest
 
 FOLDER = Path(os.environ.get("GOLDEN") or Path(__file__).parent / "golden")
 
-MODULES = {"tree-store": "workbench.numerics.trees", "sparserl-sync": "workbench.numerics.sparse_sync"}
+MODULES = {
+    "tree-store": "workbench.numerics.trees",
+    "jet-rl-and-sol-rl": "workbench.methods.jet_rl",
+    "sparserl-sync": "workbench.numerics.sparse_sync",
+}
 """Files whose functions are not a method's."""
 
 RENAMED = {("dapo-dynamic-sampling", "overlong_penalty"): {"lengths": "length"}}
@@ -153,7 +157,7 @@ def test_methods_of_the_catalog_have_vectors() -> None:
     """Every method that follows a paper has a file of vectors, unless another folder is run."""
     if "GOLDEN" in os.environ:
         pytest.skip("another folder of vectors is run")
-    from workbench import catalog
+    from workbench.pipeline import catalog
 
     for slug, cls in catalog.methods().items():
         if cls.card.source != "ours":

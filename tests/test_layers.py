@@ -115,7 +115,7 @@ def test_the_core_runs_where_nothing_heavy_is_installed() -> None:
 import sys
 for name in {HEAVY!r}:
     sys.modules[name] = None
-import workbench, workbench.types, workbench.stages, workbench.pipeline, workbench.catalog, workbench.numerics
+import workbench, workbench.types, workbench.stages, workbench.pipeline, workbench.pipeline.catalog, workbench.numerics
 from workbench import catalog
 from workbench.pipeline import Pipeline
 for cls in catalog.methods().values():

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workbench.pauses import NOWHERE, Checkpoint, Pauses
+from workbench.types.checkpoint import NOWHERE, Checkpoint, Pauses
 
 checkpoints = st.builds(
     Checkpoint, every=st.integers(0, 9), at=st.lists(st.integers(1, 30), max_size=3).map(tuple), top=st.integers(0, 4)

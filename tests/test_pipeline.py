@@ -11,7 +11,9 @@ from workbench.methods.grpo import Grpo
 from workbench.methods.mc_grpo import McGrpo
 from workbench.methods.mopps import Mopps
 from workbench.methods.vade import Vade
-from workbench.pipeline import MAX_ROUNDS, Pipeline, Wishes, advance, generator, join, run
+from workbench.pipeline import Pipeline, Wishes, advance, run
+from workbench.pipeline.draws import generator
+from workbench.pipeline.rounds import MAX_ROUNDS, join
 from workbench.stages import Card, Method, Only
 from workbench.types import Advantage, Budget, Draft, Picked, Plan, Ragged, Rollouts
 

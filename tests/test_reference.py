@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from workbench import catalog
 from workbench.cli.main import build_parser
+from workbench.pipeline import catalog
 from workbench.reference import build, methods, site, tables
 from workbench.stages import VERBS
 from workbench.store.questions import load

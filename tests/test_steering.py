@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 
 from workbench import Budget, Experiment, Session, Store
-from workbench.pipeline import Pipeline, Wishes, boosted, rehearse
+from workbench.pipeline import Pipeline, Wishes, rehearse
+from workbench.pipeline.rounds import boosted
 from workbench.runs.run import Run
 from workbench.runs.steering.commands import Remote
 from workbench.runs.steering.inbox import Inbox, Request

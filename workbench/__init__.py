@@ -20,15 +20,15 @@ _HOME = {
     "Pipeline": "workbench.pipeline",
     "Session": "workbench.runs.session",
     "Store": "workbench.store",
-    "catalog": "workbench.catalog",
+    "catalog": "workbench.pipeline.catalog",
     "run": "workbench.pipeline",
 }
 
 __all__ = sorted([*_HOME, "__version__"])
 
 if TYPE_CHECKING:
-    from workbench import catalog as catalog
     from workbench.pipeline import Pipeline as Pipeline
+    from workbench.pipeline import catalog as catalog
     from workbench.pipeline import run as run
     from workbench.runs.experiment import Experiment as Experiment
     from workbench.runs.session import Session as Session
@@ -39,14 +39,14 @@ if TYPE_CHECKING:
 
 def __getattr__(name: str) -> object:
     if name == "catalog":
-        return import_module("workbench.catalog")
+        return import_module("workbench.pipeline.catalog")
     if name in _HOME:
         return getattr(import_module(_HOME[name]), name)
-    for cls in import_module("workbench.catalog").methods().values():
+    for cls in import_module("workbench.pipeline.catalog").methods().values():
         if cls.__name__ == name:
             return cls
     raise AttributeError(f"workbench has no {name!r}; it has {', '.join(__all__)} and the methods of workbench.catalog")
 
 
 def __dir__() -> list[str]:
-    return [*__all__, *(cls.__name__ for cls in import_module("workbench.catalog").methods().values())]
+    return [*__all__, *(cls.__name__ for cls in import_module("workbench.pipeline.catalog").methods().values())]

@@ -7,7 +7,6 @@ import pytest
 import torch
 from contract.scripted import pool_of
 
-from workbench import catalog
 from workbench.analysis import objective
 from workbench.methods.async_staleness import AsyncStaleness
 from workbench.methods.cispo import Cispo
@@ -15,6 +14,7 @@ from workbench.methods.grpo import Grpo
 from workbench.methods.mopps import Mopps
 from workbench.methods.nudgerl import Nudgerl
 from workbench.numerics.surrogate import policy_loss
+from workbench.pipeline import catalog
 from workbench.types import Batch
 
 rng = np.random.default_rng(0)

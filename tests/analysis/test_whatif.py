@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from workbench.analysis import whatif
 from workbench.cli.main import main
-from workbench.numerics.skill import Skill, held_out, log_beta_binomial, mixed_chance
+from workbench.numerics.success_over_time import Skill, held_out, log_beta_binomial, mixed_chance
 from workbench.runs.experiment import Experiment
 from workbench.store import Store
 from workbench.types import Budget

@@ -17,10 +17,10 @@ from typing import NamedTuple
 import numpy as np
 
 from tests.benchmarks.figure import Figure
-from workbench import catalog
 from workbench.methods.dots_rr import DotsRr
 from workbench.numerics.predictors import Context
-from workbench.pipeline import Pipeline, advance, generator
+from workbench.pipeline import Pipeline, advance, catalog
+from workbench.pipeline.draws import generator
 from workbench.stages import Method
 from workbench.types import Budget, Draft
 from workbench.worlds.sim import SimWorld

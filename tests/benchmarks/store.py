@@ -24,7 +24,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tests.benchmarks.figure import Figure
-from workbench.pipeline import fates
+from workbench.pipeline.fates import fates
 from workbench.store import Writer
 from workbench.store.folder.contents import contents
 from workbench.types import Advantage, Plan, Pool, Ragged, Rollouts, Step

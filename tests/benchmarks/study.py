@@ -19,10 +19,9 @@ from typing import NamedTuple
 import numpy as np
 
 from tests.benchmarks.figure import Figure, machine
-from workbench import catalog
 from workbench.analysis.intervals import Interval, paired, ratio
 from workbench.numerics.groups import describe
-from workbench.pipeline import Pipeline, advance
+from workbench.pipeline import Pipeline, advance, catalog
 from workbench.stages import Card, Method
 from workbench.types import Budget, Draft, Step
 from workbench.worlds.sim import SimWorld

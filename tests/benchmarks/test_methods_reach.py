@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.benchmarks import methods
-from workbench import catalog
+from workbench.pipeline import catalog
 from workbench.worlds.sim import SimWorld
 
 

@@ -13,8 +13,7 @@ from tests.benchmarks import study as studies
 from tests.benchmarks import study_page
 from tests.benchmarks.study import STEPS, Case, Seed, cases, compared, counted, play, study
 from tests.benchmarks.study_answer_time import RULES, solve
-from workbench import catalog
-from workbench.pipeline import Pipeline, run
+from workbench.pipeline import Pipeline, catalog, run
 from workbench.types import Budget
 from workbench.worlds.sim import SimWorld
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from workbench.numerics.forks import trees_of
-from workbench.pipeline import fates
+from workbench.pipeline.fates import fates
 from workbench.store import Writer
 from workbench.types import Advantage, Plan, Pool, Ragged, Rollouts, Step
 from workbench.views.data import RunData, Source

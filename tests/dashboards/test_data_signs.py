@@ -8,7 +8,7 @@ from grown import pool, record
 from grown import read as opened
 
 from workbench.analysis import signs as service
-from workbench.pipeline import fates
+from workbench.pipeline.fates import fates
 from workbench.store import Store, Writer
 from workbench.types import Advantage, Plan, Rollouts, Step
 from workbench.views.data_groups import groups_of

@@ -8,12 +8,11 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from workbench import catalog
 from workbench.methods.grpo import Grpo
-from workbench.pauses import Checkpoint
-from workbench.pipeline import Pipeline, run
+from workbench.pipeline import Pipeline, catalog, run
 from workbench.stages import Card, Method, Prune
 from workbench.types import Budget, Cut, Node, Plan
+from workbench.types.checkpoint import Checkpoint
 from workbench.worlds.engines.scripted import ScriptedEngine
 from workbench.worlds.live import LiveWorld
 

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from tests.benchmarks.trees import spent
-from workbench import catalog
-from workbench.pipeline import Pipeline
+from workbench.pipeline import Pipeline, catalog
 from workbench.runs.experiment import Experiment
 from workbench.runs.run import Run
 from workbench.store import Store

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from workbench.branching import chosen
-from workbench.pipeline import fates
+from workbench.pipeline.fates import fates
+from workbench.pipeline.frontier import chosen
 from workbench.stages import Branch, Checkpoint, Method, Only, Prune, given
 from workbench.types import Advantage, Cut, Fork, Plan
 from workbench.worlds.engines.scripted import ScriptedEngine, told

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from workbench.pauses import Pauses
 from workbench.stages import Branch, Checkpoint, Prune
 from workbench.types import Cut, Fork, Plan
+from workbench.types.checkpoint import Pauses
 from workbench.worlds.engines.draws import streams
 from workbench.worlds.engines.graph import GraphEngine
 from workbench.worlds.engines.transformers import TransformersEngine

@@ -12,11 +12,10 @@ from itertools import permutations
 import numpy as np
 import pytest
 
-from workbench import catalog
 from workbench.methods.duet import Duet
 from workbench.methods.grpo import Grpo
 from workbench.methods.trace import Trace
-from workbench.pipeline import Pipeline, run
+from workbench.pipeline import Pipeline, catalog, run
 from workbench.stages import Method, Only
 from workbench.types import Budget, Node, Ragged, Step
 from workbench.worlds.live import LiveWorld

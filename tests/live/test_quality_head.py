@@ -9,11 +9,11 @@ import torch
 from workbench.methods.arrol import HIDDEN, Arrol
 from workbench.methods.echo import Echo
 from workbench.methods.grpo import Grpo
-from workbench.pauses import Pauses
 from workbench.pipeline import Pipeline, run
 from workbench.stages import Checkpoint
 from workbench.store import Store, Writer
 from workbench.types import Budget
+from workbench.types.checkpoint import Pauses
 from workbench.worlds.live import LiveWorld
 
 from .conftest import toy_model, toy_tokenizer

@@ -6,8 +6,8 @@ import numpy as np
 from contract.scripted import ScriptedWorld
 
 from workbench.methods.arrol import CARD, Arrol, Quality
+from workbench.methods.arrol.heads import Head
 from workbench.methods.grpo import Grpo
-from workbench.numerics.heads import Head
 from workbench.pipeline import Pipeline, run
 from workbench.types import Budget, Frontier, Ragged
 

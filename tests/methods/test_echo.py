@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from workbench.methods.echo import Echo
-from workbench.numerics.certainty import Track, adaptive_clip, certainty, look, plan_branch, prune_scan, token_stats
+from workbench.methods.echo.certainty import Track, adaptive_clip, certainty, look, plan_branch, prune_scan, token_stats
 from workbench.types import Batch, Frontier, Ragged
 
 logprobs = st.lists(st.lists(st.floats(-9, 0), min_size=6, max_size=6), min_size=1, max_size=24)

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from contract.scripted import ScriptedWorld
 
-from workbench import catalog
 from workbench.methods.adhint import Adhint
 from workbench.methods.aepo import Aepo
 from workbench.methods.brorl import Brorl
@@ -22,7 +21,7 @@ from workbench.methods.reinforce_pp import ReinforcePp
 from workbench.methods.sage_hint import SageHint
 from workbench.methods.scope import Scope
 from workbench.numerics.roles import HINTS, hint_lengths, with_hints
-from workbench.pipeline import Pipeline, run
+from workbench.pipeline import Pipeline, catalog, run
 from workbench.stages import Method, Only
 from workbench.types import Budget, Ragged, Rollouts
 

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from contract.scripted import equal
 
-from workbench import catalog
-from workbench.pipeline import Pipeline, run
+from workbench.pipeline import Pipeline, catalog, run
 from workbench.stages import Only
 from workbench.types import Budget
 from workbench.worlds.sim import SimWorld

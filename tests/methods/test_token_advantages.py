@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from contract.scripted import ScriptedWorld, draft_of
 
-from workbench import catalog
 from workbench.methods.duet import Duet
 from workbench.methods.ettrl import Ettrl
+from workbench.pipeline import catalog
 from workbench.stages import Method
 from workbench.types import Advantage, Draft, Plan, Ragged
 

@@ -16,7 +16,7 @@ from workbench.methods.trace import (
     tree_advantages,
     tree_values,
 )
-from workbench.numerics.continuations import _greedy_roots
+from workbench.methods.trace.continuations import _greedy_roots
 from workbench.pipeline import Pipeline, run
 from workbench.types import Budget, Draft
 from workbench.worlds.sim import SimWorld
@@ -41,7 +41,7 @@ def test_the_split_is_the_best_there_is(v: list[float], budget: int, m_min: int)
 def test_greedy_comes_close_to_the_table(monkeypatch: pytest.MonkeyPatch, m_min: int, budget: int) -> None:
     v = np.random.default_rng(budget).random(20)
     exact = root_allocation(v, budget, m_min, 12)
-    monkeypatch.setattr("workbench.numerics.continuations._CELLS", 2000)
+    monkeypatch.setattr("workbench.methods.trace.continuations._CELLS", 2000)
     greedy = root_allocation(v, budget, m_min, 12)
     assert greedy.spent <= budget
     assert not ((greedy.m > 0) & (greedy.m < m_min)).any()

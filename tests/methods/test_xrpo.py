@@ -8,7 +8,7 @@ from scipy import stats
 from workbench.methods.grpo import Grpo
 from workbench.methods.mc_grpo import McGrpo
 from workbench.methods.xrpo import Xrpo, advantages, allocation, grant, score, seeding_trigger
-from workbench.numerics.student import t_quantile, unit_half_widths
+from workbench.numerics.t_intervals import t_quantile, unit_half_widths
 from workbench.pipeline import Pipeline, run
 from workbench.stages import Only
 from workbench.types import Advantage, Budget, Ragged

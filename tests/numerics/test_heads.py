@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from workbench.numerics.heads import Head, learned, logit, sigmoid
+from workbench.methods.arrol.heads import Head, learned, logit, sigmoid
 
 
 def likelihood(head, x, y):

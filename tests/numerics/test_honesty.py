@@ -9,7 +9,6 @@ from contract.scripted import draft_of, pool_of, rollouts_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from workbench import catalog
 from workbench.methods.dapo_dynamic_sampling import DapoDynamicSampling
 from workbench.methods.dr_grpo import DrGrpo
 from workbench.methods.gdpo import Gdpo
@@ -20,6 +19,7 @@ from workbench.methods.reinforce_pp import ReinforcePp
 from workbench.methods.rloo import Rloo
 from workbench.numerics.estimators import group_advantages
 from workbench.numerics.surrogate import policy_loss
+from workbench.pipeline import catalog
 from workbench.stages import Method
 from workbench.types import Advantage, Batch, Loss, Ragged
 

@@ -1,7 +1,7 @@
 import numpy as np
 from contract.scripted import draft_of, rollouts_of
 
-from workbench.numerics.looks import Looks, affordable, look
+from workbench.numerics.profiling import Looks, affordable, look
 from workbench.types import Plan
 
 

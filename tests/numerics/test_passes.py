@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workbench.numerics.passes import majority_at_k, pass_at_k
+from workbench.numerics.pass_at_k import majority_at_k, pass_at_k
 
 
 def test_pass_at_k_is_the_share_of_subsets_with_a_right_one() -> None:

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workbench.numerics.precision import (
+from workbench.methods.jet_rl import (
     block_fake_quant,
     contrast_select,
     mismatch_metrics,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from workbench.pipeline import fates
+from workbench.pipeline.fates import fates
 from workbench.types import Advantage, Event, Plan, Pool, Ragged, Rollouts, Step
 
 

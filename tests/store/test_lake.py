@@ -11,7 +11,7 @@ from run_steps import first_plan, live_run, make_world, parts_of, pipeline_of
 from same import rounded, same
 from test_store_questions import params
 
-from workbench import catalog
+from workbench.pipeline import catalog
 from workbench.store import QuestionError, ReadOnlyError, Store, StoreError, Writer, compact
 from workbench.store.care.check import check, sizes
 from workbench.store.questions import load

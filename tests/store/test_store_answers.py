@@ -7,7 +7,7 @@ import pytest
 from made_steps import made_evaluation, made_pool
 from same import rounded
 
-from workbench.pipeline import fates
+from workbench.pipeline.fates import fates
 from workbench.store import Store, Writer
 from workbench.store.questions import REQUIRED, load
 from workbench.types import Advantage, Plan, Ragged, Rollouts, Step

@@ -10,7 +10,7 @@ from made_steps import made_pool, made_step
 from run_steps import live_run, make_world
 
 from workbench.numerics.flips import sign_flips
-from workbench.pipeline import fates
+from workbench.pipeline.fates import fates
 from workbench.store import Store, Writer
 
 LABELS = ("ok", "hard", "vanish", "spurious", "both_zero", "ambiguous")

@@ -10,7 +10,7 @@ from test_store_trees import recorded
 
 from tests.benchmarks.trees import spent
 from workbench.numerics.forks import nodes_of
-from workbench.pipeline import fates
+from workbench.pipeline.fates import fates
 from workbench.types import Advantage, Plan, Ragged, Rollouts, Step
 
 

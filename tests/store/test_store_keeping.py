@@ -14,7 +14,7 @@ from made_steps import made_beliefs, made_evaluation, made_pool, made_step
 from same import same
 
 from workbench.cli import store
-from workbench.pipeline import fates
+from workbench.pipeline.fates import fates
 from workbench.store import RunBusyError, Store, StoreError, Writer, compact, schema
 from workbench.store.care.check import check, sizes
 from workbench.store.care.export import export, import_

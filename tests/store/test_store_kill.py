@@ -12,7 +12,7 @@ import pytest
 from run_steps import first_plan, live_run, make_world, pipeline_of
 from same import same
 
-from workbench import catalog
+from workbench.pipeline import catalog
 from workbench.store import Store, Writer, compact
 
 SCRIPT = Path(__file__).with_name("kill_points.py")

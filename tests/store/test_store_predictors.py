@@ -7,7 +7,7 @@ import pytest
 from made_steps import made_pool
 
 from workbench.numerics.hints import with_asks
-from workbench.pipeline import fates
+from workbench.pipeline.fates import fates
 from workbench.store import Store, Writer
 from workbench.types import Advantage, Node, Plan, Rollouts, Step
 

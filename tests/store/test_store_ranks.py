@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from made_steps import made_beliefs, made_evaluation, made_pool, made_step
 
-from workbench import catalog
+from workbench.pipeline import catalog
 from workbench.store import RunBusyError, Store, StoreError, Writer, compact
 
 WRITER = Path(__file__).with_name("write_steps.py")

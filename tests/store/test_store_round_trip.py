@@ -12,7 +12,7 @@ from hypothesis.extra import numpy as hnp
 from made_steps import made_pool, made_step
 from same import same
 
-from workbench import catalog
+from workbench.pipeline import catalog
 from workbench.store import Store, StoreError, Writer, compact
 from workbench.store.rows.tables import array_of, array_rows
 from workbench.types import Event, Node, Ragged, Resume, Text

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from made_steps import made_pool, made_step
 
 from workbench.numerics.trees import Segment, derived, flat_as_tree, subtree_values, token_account
-from workbench.pipeline import fates
+from workbench.pipeline.fates import fates
 from workbench.store import LedgerError, Store, StoreError, Writer
 from workbench.store.rows import trees
 from workbench.types import Advantage, Plan, Rollouts, Step

@@ -16,7 +16,7 @@ import numpy as np
 
 from workbench.analysis.html import table
 from workbench.analysis.intervals import Interval, paired
-from workbench.numerics import passes
+from workbench.numerics import pass_at_k as exact
 
 if TYPE_CHECKING:
     from workbench.store import Store
@@ -118,13 +118,13 @@ def majority_at_k(
 
 
 def _passes(rows: list[dict], k: int) -> float:
-    return float(passes.pass_at_k(np.array([r["tried"] for r in rows]), np.array([r["solved"] for r in rows]), k)[0])
+    return float(exact.pass_at_k(np.array([r["tried"] for r in rows]), np.array([r["solved"] for r in rows]), k)[0])
 
 
 def _majorities(rows: list[dict], k: int) -> float:
     said = [r for r in rows if r["answer"] is not None]
     silent = sum(r["tried"] for r in rows) - sum(r["tried"] for r in said)
-    return passes.majority_at_k([r["tried"] for r in said], [r["solved"] / r["tried"] for r in said], k, silent)
+    return exact.majority_at_k([r["tried"] for r in said], [r["solved"] / r["tried"] for r in said], k, silent)
 
 
 def _scores(

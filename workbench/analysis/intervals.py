@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from workbench.numerics.student import unit_half_widths
+from workbench.numerics.t_intervals import unit_half_widths
 
 
 class Interval(NamedTuple):

@@ -23,7 +23,9 @@ from numpy.typing import ArrayLike
 from workbench.analysis.sign_labels import RATES, TALLY, Kind, Labels, Rate, Reference, label, rates, tally
 from workbench.analysis.sign_references import N_REF, Field, Memory, clusters, pooled
 from workbench.analysis.sign_table import Interval, Signs
-from workbench.pipeline import States, estimated, generator, observed
+from workbench.pipeline import States
+from workbench.pipeline.draws import generator
+from workbench.pipeline.masking import estimated, observed
 from workbench.stages import Method
 from workbench.types import Advantage, Budget, Draft, Plan, Pool, Rollouts, Step
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from workbench.analysis.html import cell, table
-from workbench.numerics.skill import HeldOut, Skill, held_out, mixed_chance
+from workbench.numerics.success_over_time import HeldOut, Skill, held_out, mixed_chance
 from workbench.pipeline import Pipeline, advance
 from workbench.types import Budget, Pool, Step
 from workbench.worlds.replay import Recording, ReplayWorld, Serve

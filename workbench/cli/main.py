@@ -217,7 +217,7 @@ def _doctor(args: argparse.Namespace) -> int:
 
 
 def _methods(args: argparse.Namespace) -> int:
-    from workbench import catalog
+    from workbench.pipeline import catalog
     from workbench.stages import VERBS
 
     slugs = catalog.find(args.verb) if args.verb else list(catalog.methods())

@@ -12,8 +12,8 @@ from numpy.typing import ArrayLike
 from workbench.numerics import beta as beta_law
 from workbench.numerics.apportion import apportion
 from workbench.numerics.beliefs import Belief, check_counts, set_rows
-from workbench.numerics.looks import Looks, affordable, look
 from workbench.numerics.picks import largest, smallest
+from workbench.numerics.profiling import Looks, affordable, look
 from workbench.stages import Card, Method
 from workbench.types import Draft, Picked, Plan, Pool, Step
 

@@ -12,8 +12,8 @@ from numpy.typing import ArrayLike
 from workbench.numerics import beta as beta_law
 from workbench.numerics.apportion import apportion
 from workbench.numerics.beliefs import check_counts
-from workbench.numerics.looks import Looks, affordable, look
 from workbench.numerics.picks import smallest
+from workbench.numerics.profiling import Looks, affordable, look
 from workbench.stages import Card, Method
 from workbench.types import Draft, Picked, Plan, Pool, Step
 

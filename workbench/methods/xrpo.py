@@ -13,7 +13,7 @@ from workbench.numerics.apportion import apportion
 from workbench.numerics.beliefs import set_rows
 from workbench.numerics.groups import GroupStats, describe
 from workbench.numerics.picks import largest
-from workbench.numerics.student import unit_half_widths
+from workbench.numerics.t_intervals import unit_half_widths
 from workbench.stages import Card, Method
 from workbench.types import Advantage, Draft, Plan, Pool, Ragged, Step
 

@@ -7,7 +7,7 @@ import inspect
 from dataclasses import MISSING, fields
 from types import FunctionType, ModuleType
 
-from workbench import catalog
+from workbench.pipeline import catalog
 from workbench.stages import DECIDES, VERBS, Method
 
 GRADES = {

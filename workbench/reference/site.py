@@ -47,7 +47,7 @@ IMAGES = (".png", ".svg", ".jpg")
 
 def pages() -> dict[str, tuple[str, str]]:
     """Page of the site -> (Markdown, the file of the tree it was written in, "" where it was generated)."""
-    from workbench import catalog
+    from workbench.pipeline import catalog
 
     found = {
         "methods.md": (methods.table(), ""),

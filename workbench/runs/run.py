@@ -19,7 +19,8 @@ import numpy as np
 from workbench.numerics.forks import trees_of
 from workbench.parallel import processes
 from workbench.parallel.watchdog import GRACE
-from workbench.pipeline import NO_WISH, Pipeline, States, advance, observed, rehearse
+from workbench.pipeline import NO_WISH, Pipeline, States, advance, rehearse
+from workbench.pipeline.masking import observed
 from workbench.runs import checkpoints
 from workbench.runs.steering.queue import Helm
 from workbench.types import Event, Rollouts, Step

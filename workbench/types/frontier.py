@@ -11,7 +11,7 @@ import numpy as np
 from workbench.types.columns import Ragged
 
 if TYPE_CHECKING:
-    from workbench.pauses import Checkpoint
+    from workbench.types.checkpoint import Checkpoint
 
 
 class Look(NamedTuple):

@@ -7,8 +7,8 @@ from dataclasses import replace
 from itertools import takewhile
 from typing import TYPE_CHECKING, NamedTuple
 
-from workbench import catalog
 from workbench.analysis import signs
+from workbench.pipeline import catalog
 from workbench.stages import Method
 
 if TYPE_CHECKING:

@@ -266,7 +266,7 @@ class Wheel:
 
 
 def _methods() -> list[str]:
-    from workbench import catalog
+    from workbench.pipeline import catalog
 
     return list(catalog.methods())
 

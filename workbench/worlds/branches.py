@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from workbench.pauses import MARKS
 from workbench.types import Ragged, Rollouts
+from workbench.types.checkpoint import MARKS
 
 if TYPE_CHECKING:
     from workbench.worlds.growing import Growth

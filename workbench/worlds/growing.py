@@ -15,9 +15,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from workbench.pauses import MARKS, NOWHERE, Checkpoint, Pauses
 from workbench.stages import Branch, Prune
 from workbench.types import Cut, Fork, Frontier, Look, Ragged, Rollouts
+from workbench.types.checkpoint import MARKS, NOWHERE, Checkpoint, Pauses
 from workbench.worlds.branches import LOST_FINISHES, Decision, Grown
 from workbench.worlds.engines import Session, Until
 from workbench.worlds.engines.draws import streams

@@ -18,7 +18,7 @@ import torch
 from workbench import models, validate
 from workbench.numerics.roles import HINTS, without_hints
 from workbench.parallel import processes
-from workbench.pipeline import fates
+from workbench.pipeline.fates import fates
 from workbench.stages import Branch, LossFn, Prune
 from workbench.store.token_bytes import pieces_of
 from workbench.types import LEAVES, Advantage, Plan, Pool, Rollouts

@@ -15,8 +15,8 @@ from typing import Literal, TypeAlias
 import numpy as np
 
 from workbench.numerics.roles import without_hints
-from workbench.numerics.skill import Skill
-from workbench.numerics.tracks import TRACKS
+from workbench.numerics.success_over_time import Skill
+from workbench.numerics.token_columns import TRACKS
 from workbench.stages import Branch, LossFn, Prune
 from workbench.types import Advantage, Plan, Pool, Rollouts, Step
 

@@ -177,7 +177,7 @@ def swap(run: Run, kind: str, payload: Mapping[str, Any]) -> Change:
 
 def _edited(pipeline: Pipeline, kind: str, word: str) -> Pipeline:
     """The pipeline with a method added or taken out."""
-    from workbench import catalog
+    from workbench.pipeline import catalog
 
     if kind == "add":
         method = catalog.read(catalog.parts(word)[0])

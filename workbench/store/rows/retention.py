@@ -13,7 +13,7 @@ from hashlib import blake2b
 import numpy as np
 import pyarrow as pa
 
-from workbench.numerics.tracks import needed_columns
+from workbench.numerics.token_columns import needed_columns
 from workbench.store.errors import StoreError
 from workbench.types import Ragged, Rollouts
 

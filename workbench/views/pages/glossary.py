@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import panel_material_ui as pmui
 
-from workbench import catalog
+from workbench.pipeline import catalog
 from workbench.views import cards
 from workbench.views.glossary import Term, found
 from workbench.views.pages.base import Page, card, grid, pane, put

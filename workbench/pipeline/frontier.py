@@ -13,9 +13,9 @@ from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
 
-from workbench.pauses import Checkpoint, Pauses
 from workbench.stages import Branch, Prune
 from workbench.types import Cut, Fork, Frontier
+from workbench.types.checkpoint import Checkpoint, Pauses
 
 A = TypeVar("A", Fork, Cut)
 

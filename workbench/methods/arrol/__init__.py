@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple, TypeAlias, get_args
 import numpy as np
 from numpy.typing import ArrayLike
 
-from workbench.numerics.heads import Head, learned, logit, sigmoid
+from workbench.methods.arrol.heads import Head, learned, logit, sigmoid
 from workbench.numerics.predictors import unit
 from workbench.stages import Card, Checkpoint, Method
 from workbench.types import Cut, Frontier, Pool, Ragged, Rollouts, Step

@@ -8,9 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from workbench.numerics import beta as beta_law
-from workbench.numerics.beliefs import set_rows
-from workbench.numerics.pricing import (
+from workbench.methods.duet.pricing import (
     Moments,
     abort_decision,
     allocation,
@@ -25,6 +23,8 @@ from workbench.numerics.pricing import (
     taken,
     welford,
 )
+from workbench.numerics import beta as beta_law
+from workbench.numerics.beliefs import set_rows
 from workbench.stages import Card, Checkpoint, Method, given
 from workbench.types import Advantage, Cut, Draft, Frontier, Plan, Pool, Step
 

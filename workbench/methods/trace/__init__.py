@@ -9,9 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from workbench.numerics.apportion import apportion
-from workbench.numerics.beliefs import Belief, set_rows
-from workbench.numerics.continuations import (
+from workbench.methods.trace.continuations import (
     prefix_allocation,
     prefix_value,
     root_allocation,
@@ -19,13 +17,15 @@ from workbench.numerics.continuations import (
     tree_advantages,
     tree_values,
 )
+from workbench.numerics.apportion import apportion
+from workbench.numerics.beliefs import Belief, set_rows
 from workbench.numerics.forks import credited
 from workbench.numerics.hints import hold_back, waiting, with_asks
 from workbench.numerics.picks import smallest
 from workbench.numerics.predictors import columns
-from workbench.pauses import MARKS
 from workbench.stages import Card, Checkpoint, Method, given
 from workbench.types import Advantage, Draft, Fork, Frontier, Node, Picked, Plan, Pool, Rollouts, Step
+from workbench.types.checkpoint import MARKS
 
 __all__ = ["prefix_allocation", "prefix_value", "root_allocation", "root_value", "tree_advantages", "tree_values"]
 

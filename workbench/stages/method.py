@@ -1,4 +1,4 @@
-"""The verbs of a training step, and what it takes to be a method.
+"""What it takes to be a method: a card, frozen settings, one state, and the verbs that the paper changes.
 
 A method is one paper: frozen settings with the paper's defaults, one state, and those of the verbs below that
 the paper changes. It learns only from finished steps (`observe`), so folding stored steps rebuilds its state
@@ -9,61 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, fields
-from typing import Any, ClassVar, Protocol, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 
-from workbench.pauses import Checkpoint, Pauses
-from workbench.types import (
-    Advantage,
-    Cut,
-    Fork,
-    Frontier,
-    Loss,
-    Plan,
-    Pool,
-    Rollouts,
-    Step,
-)
+from workbench.stages.verbs import VERBS
+from workbench.types import Pool, Step
+from workbench.types.checkpoint import Checkpoint
 
 State: TypeAlias = Any
 """Whatever a method remembers between steps: a NamedTuple of arrays, or () for nothing."""
-
-DECIDES = ("select", "allocate", "loss")
-"""Verbs at which the last method of the list that has them decides."""
-
-REFINES = ("amend", "more", "branch", "prune", "reward", "admit", "replay", "estimate", "penalty")
-"""Verbs at which every method that has them acts, in list order."""
-
-VERBS = (
-    "select",
-    "allocate",
-    "amend",
-    "more",
-    "branch",
-    "prune",
-    "reward",
-    "admit",
-    "replay",
-    "estimate",
-    "loss",
-    "penalty",
-)
-"""All verbs, in the order in which a step comes to them.
-
-select(state, draft, rng) -> Picked        which prompts, at most draft.wanted of draft.candidates(), and by what figures
-allocate(state, draft, rng) -> Plan        how many rollouts for draft.fresh (or, in a later round, for any prompt)
-amend(state, plan, draft, rng) -> Plan     hints, one rollout more, caps
-more(state, draft) -> int                  prompts still wanted in this step; the pipeline's own selector picks them
-branch(state, frontier, rng) -> Fork       where a rollout forks; asked at the method's own checkpoint, as prune is
-prune(state, frontier, rng) -> Cut         where it stops; widths multiply, a stop wins
-reward(state, rollouts) -> Rollouts        shaped or judged rewards
-admit(state, rollouts, draft) -> (R,) mask what may enter the batch on arrival
-replay(state, rollouts, draft, rng) -> Rollouts   rollouts of earlier steps or other nodes, added
-estimate(state, advantage, draft, rng) -> Advantage
-loss(state, batch) -> Loss                 the objective, in torch
-penalty(state, batch) -> Loss              a term beside it
-"""
 
 
 @dataclass(frozen=True)
@@ -194,111 +149,3 @@ class Method:
             f"<b>{title}</b><br>acts at {', '.join(self.verbs)} · source: {escape(self.card.source)}"
             f"<table>{rows}</table>{f'<ul>{deviations}</ul>' if deviations else ''}"
         )
-
-
-class Only(Method):
-    """A method reduced to some of its verbs: `Only(Xrpo(), "allocate")`; it observes as before."""
-
-    def __init__(self, method: Method, *verbs: str) -> None:
-        missing = [v for v in verbs if v not in method.verbs]
-        if missing or not verbs:
-            raise ValueError(
-                f"{type(method).__name__} acts at {', '.join(method.verbs)}; "
-                f"{', '.join(missing) or 'nothing'} was asked of it"
-            )
-        self.method = method
-        self.only = verbs
-        self.card = method.card  # type: ignore[misc]
-        self.needs = method.needs  # type: ignore[misc]
-        self.overlaps = method.overlaps  # type: ignore[misc]
-        for fact in ("hinting", "across", "anew", "splits", "rooting"):
-            setattr(self, fact, getattr(method, fact))
-
-    def __getattr__(self, name: str) -> object:
-        if name in VERBS:
-            if name in self.__dict__.get("only", ()):
-                return getattr(self.method, name)
-            raise AttributeError(f"{self!r} does not act at {name}")
-        raise AttributeError(name)
-
-    def init(self, pool: Pool) -> State:
-        """The state of the whole method."""
-        return self.method.init(pool)
-
-    def observe(self, state: State, step: Step) -> State:
-        """The whole method observes."""
-        return self.method.observe(state, step)
-
-    def reveal(self, state: State) -> Mapping[str, np.ndarray]:
-        """The beliefs of the whole method."""
-        return self.method.reveal(state)
-
-    @property
-    def settings(self) -> dict[str, object]:
-        """Settings of the whole method, and the verbs kept."""
-        return {**self.method.settings, "only": list(self.only)}
-
-    @property
-    def checkpoint(self) -> Checkpoint:
-        """Where the method pauses."""
-        return self.method.checkpoint
-
-    def __repr__(self) -> str:
-        return f"Only({self.method!r}, {', '.join(map(repr, self.only))})"
-
-    def _repr_html_(self) -> str:
-        return f"only {', '.join(self.only)} of {self.method._repr_html_()}"
-
-
-@dataclass(frozen=True)
-class Branch:
-    """What all methods that branch make of a frontier, and where rollouts pause for it."""
-
-    act: Callable[[Frontier], Fork]
-    checkpoint: Checkpoint | Pauses = PAUSE
-
-    def __call__(self, frontier: Frontier) -> Fork:
-        """Decide."""
-        return self.act(frontier)
-
-
-@dataclass(frozen=True)
-class Prune:
-    """What all methods that prune make of a frontier, and where rollouts pause for it."""
-
-    act: Callable[[Frontier], Cut]
-    checkpoint: Checkpoint | Pauses = PAUSE
-
-    def __call__(self, frontier: Frontier) -> Cut:
-        """Decide."""
-        return self.act(frontier)
-
-
-LossFn: TypeAlias = Callable[..., Loss]
-
-
-class World(Protocol):
-    """Where rollouts come from: a simulation, a recorded run, a live model."""
-
-    pool: Pool
-    offers: frozenset[str]
-    """What methods may name in `needs`."""
-
-    @property
-    def version(self) -> int:
-        """Updates the current policy has seen."""
-        ...
-
-    def sample(self, plan: Plan, branch: Branch | None = None, prune: Prune | None = None) -> Rollouts:
-        """Generate and verify what the plan asks for; one row per rollout, ids as `Rollouts.asked` gives them."""
-        ...
-
-    def score(self, rollouts: Rollouts, needs: frozenset[str]) -> Rollouts:
-        """Add the columns named in needs (proximal logprobs, embeddings, ...) before estimate."""
-        ...
-
-    def update(
-        self, rollouts: Rollouts, advantage: Advantage, loss: LossFn, penalties: list[LossFn]
-    ) -> Mapping[str, float | np.ndarray]:
-        """One optimiser step on the kept rows; scalars, and (R,) columns where they are per rollout."""
-        ...

@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from workbench.numerics.certainty import (
+from workbench.methods.echo.certainty import (
     Look,
     Track,
     adaptive_clip,

@@ -1,0 +1,7 @@
+"""Methods put together, and the loop that runs them against a world."""
+
+from workbench.pipeline.loop import advance, run
+from workbench.pipeline.pipeline import Pipeline, States
+from workbench.pipeline.rounds import NO_WISH, Wishes, rehearse
+
+__all__ = ["NO_WISH", "Pipeline", "States", "Wishes", "advance", "rehearse", "run"]

@@ -1,0 +1,94 @@
+"""The training loop: `advance` makes one step, `run` is the generator of steps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from workbench.pipeline.draws import generator
+from workbench.pipeline.fates import fates
+from workbench.pipeline.masking import estimated, masked
+from workbench.pipeline.pipeline import Pipeline, States
+from workbench.pipeline.rounds import NO_WISH, Clock, Wishes, bound, first_draft, gather
+from workbench.stages import World
+from workbench.types import Advantage, Budget, Event, Rollouts, Step
+
+
+def advance(
+    pipeline: Pipeline,
+    states: States,
+    world: World,
+    budget: Budget,
+    *,
+    step: int,
+    seed: int = 0,
+    available: np.ndarray | None = None,
+    wishes: Wishes = NO_WISH,
+) -> tuple[States, Step]:
+    """One training step: rounds of select, allocate, amend, generate and reward until nothing more is wanted,
+    then replay, score, estimate, update, observe. Returns the new states and the finished step.
+
+    available (N,) bool takes prompts out of the pool; None = all are in. wishes: what is pinned and boosted."""
+    clock, events = Clock(), []
+    free = np.ones(len(world.pool), bool) if available is None else available
+    draft = first_draft(budget, step, free, wishes)
+    draft = gather(pipeline, states, world, draft, wishes, seed, clock, events)
+    rollouts, plan = draft.rollouts, draft.plan
+    if rollouts is None or plan is None:
+        raise ValueError(f"step {step}: {type(pipeline.decider('allocate')).__name__} asked for no rollout")
+    for m in pipeline.actors("replay"):
+        rollouts = bound(m, "replay", states)(rollouts, draft, generator(seed, step, 0, "replay", m.name))
+    clock.lap("decide")
+    rollouts = world.score(rollouts, pipeline.needs)
+    draft = draft.with_(rollouts=rollouts)
+    clock.lap("score")
+    advantage = Advantage.start(rollouts)
+    for m in pipeline.actors("admit"):
+        seen = masked(m, draft)
+        advantage = advantage.drop(~bound(m, "admit", states)(seen.rollouts, seen), "not_admitted")
+    for m in pipeline.actors("estimate"):
+        rng = generator(seed, step, 0, "estimate", m.name)
+        advantage = estimated(m, states[m.name], advantage, draft, rng)
+    clock.lap("estimate")
+    loss = bound(pipeline.decider("loss"), "loss", states)
+    penalties = [bound(m, "penalty", states) for m in pipeline.actors("penalty")]
+    update = world.update(rollouts, advantage, loss, penalties)
+    clock.lap("update")
+    skipped = str(update.get("skipped", ""))
+    if skipped:  # a step that kept nothing, such as a probe, had nothing to train: no failure
+        level = "failure" if advantage.keep.any() else "note"
+        events.append(Event(level, "update", f"the optimiser step was skipped: {skipped}"))
+    for what, n in zip(*np.unique(rollouts.failure.astype(str), return_counts=True), strict=True):
+        if what:
+            events.append(Event("warning", str(what), _unrewarded(rollouts, str(what), int(n)), int(n)))
+    fate, reason = fates(rollouts, advantage, skipped and "update_skipped")
+    done = Step(step, draft.prompts, plan, rollouts, advantage, fate, reason, update, clock.seconds, tuple(events))
+    return pipeline.observe(states, done), done
+
+
+def _unrewarded(rollouts: Rollouts, failure: str, n: int) -> str:
+    """How many rollouts a failure left without reward, and what was told of the first."""
+    told = rollouts.extra.get("failure_text", np.empty(0, object))
+    first = next((str(t) for t, f in zip(told, rollouts.failure, strict=False) if f == failure and t), "")
+    return f"{n} rollouts got no reward: {failure.replace('_', ' ')}{first and f'; first: {first}'}"
+
+
+def run(
+    pipeline: Pipeline,
+    world: World,
+    budget: Budget,
+    *,
+    steps: int,
+    seed: int = 0,
+    start: int = 1,
+    states: States | None = None,
+) -> Iterator[tuple[States, Step]]:
+    """The loop, as a generator of (states after the step, finished step); steps are numbered from 1.
+
+    Pass states and start to go on where an earlier run stopped."""
+    pipeline.check(world)
+    states = pipeline.init(world.pool) if states is None else states
+    for step in range(start, start + steps):
+        states, done = advance(pipeline, states, world, budget, step=step, seed=seed)
+        yield states, done

@@ -1,0 +1,24 @@
+"""What a method and a world must offer: verbs, `Method`, `Only`, `World`."""
+
+from workbench.stages.method import PAUSE, Card, Method, State, given
+from workbench.stages.only import Only
+from workbench.stages.verbs import DECIDES, REFINES, VERBS
+from workbench.stages.world import Branch, LossFn, Prune, World
+from workbench.types.checkpoint import Checkpoint
+
+__all__ = [
+    "DECIDES",
+    "PAUSE",
+    "REFINES",
+    "VERBS",
+    "Branch",
+    "Card",
+    "Checkpoint",
+    "LossFn",
+    "Method",
+    "Only",
+    "Prune",
+    "State",
+    "World",
+    "given",
+]
