@@ -8,10 +8,10 @@ import sys
 
 import panel as pn
 
-from workbench.views.frame import PERIOD, shell
-from workbench.views.page import LivePage
 from workbench.views.pages.base import card, pane
-from workbench.views.text import html
+from workbench.views.parts.text import html
+from workbench.views.shell.dashboard import LivePage
+from workbench.views.shell.frame import PERIOD, shell
 
 store = sys.argv[1] if len(sys.argv) > 1 else "store"
 run = sys.argv[2] if len(sys.argv) > 2 else None

@@ -115,8 +115,8 @@ def _opened(browser: Any, url: str) -> tuple[Any, float, float, list[int]]:
 
 
 def _large(chromium: str) -> Iterator[Figure]:
-    from workbench.views.page import Dashboard
-    from workbench.views.server import serve
+    from workbench.views.shell.dashboard import Dashboard
+    from workbench.views.shell.server import serve
 
     experiment = Experiment(
         model="sim",

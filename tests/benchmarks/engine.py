@@ -24,7 +24,7 @@ from workbench.stages import Branch, Checkpoint, Prune
 from workbench.types import Cut, Fork, Frontier, Plan
 
 if TYPE_CHECKING:
-    from workbench.worlds.live import LiveWorld
+    from workbench.worlds.live.world import LiveWorld
 
 EVERY = 16
 """Tokens between checkpoints."""

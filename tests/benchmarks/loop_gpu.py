@@ -20,8 +20,8 @@ from workbench.types import Advantage, Ragged
 from workbench.worlds.engines.draws import streams
 from workbench.worlds.engines.graph import GraphEngine
 from workbench.worlds.engines.transformers import TransformersEngine
-from workbench.worlds.packing import StreamPolicy
-from workbench.worlds.policy import Lines
+from workbench.worlds.training.packing import StreamPolicy
+from workbench.worlds.training.policy import Lines
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

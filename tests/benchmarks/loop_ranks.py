@@ -1,7 +1,7 @@
 """The update on several GPUs of one host: `python -m tests.benchmarks loop --case ranks`.
 
 One process a GPU. "parallel": each holds all weights and computes some of the streams; "sharded": weights and optimiser
-are divided (see `sharding`), passes are transformers' own. Run as a script it is one of the processes.
+are divided (see `fsdp`), passes are transformers' own. Run as a script it is one of the processes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import torch
 from tests.benchmarks.figure import Figure
 from tests.benchmarks.loop_gpu import GROUP, PROMPT, PROMPTS, SHAPE, _prompts, subject, timed
 from workbench.types import Advantage, Ragged
-from workbench.worlds.policy import Lines, Policy
+from workbench.worlds.training.policy import Lines, Policy
 
 ROWS = 2 * PROMPTS * GROUP
 """Of a step: six streams of 32,768 tokens, which two processes can share evenly."""
@@ -59,7 +59,7 @@ def _measured(how: str, n: int) -> dict:
 
 
 def _policy(how: str, model) -> Policy:
-    from workbench.worlds.packing import StreamPolicy
+    from workbench.worlds.training.packing import StreamPolicy
 
     if how == "parallel":
         return StreamPolicy(model, precision="bfloat16")

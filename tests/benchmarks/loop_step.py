@@ -27,7 +27,7 @@ from tests.benchmarks.trl_peer import trl_seconds
 from workbench.runs.experiment import Experiment
 from workbench.runs.run import Run
 from workbench.types import Budget, Pool
-from workbench.worlds.live import LiveWorld
+from workbench.worlds.live.world import LiveWorld
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

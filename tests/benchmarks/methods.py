@@ -23,7 +23,7 @@ from workbench.pipeline import Pipeline, advance, catalog
 from workbench.pipeline.draws import generator
 from workbench.stages import Method
 from workbench.types import Budget, Draft
-from workbench.worlds.sim import SimWorld
+from workbench.worlds.sim.world import SimWorld
 
 POOL, BATCH = 1_000_000, 10_000
 SELECT_MS, ALLOCATE_MS, STATE_MB, ATTENTION_S = 300.0, 100.0, 200.0, 30.0

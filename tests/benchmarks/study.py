@@ -24,8 +24,8 @@ from workbench.numerics.groups import describe
 from workbench.pipeline import Pipeline, advance, catalog
 from workbench.stages import Card, Method
 from workbench.types import Budget, Draft, Step
-from workbench.worlds.sim import SimWorld
-from workbench.worlds.sim_fit import FITTED
+from workbench.worlds.sim.fit import FITTED
+from workbench.worlds.sim.world import SimWorld
 
 SEEDS = tuple(range(10))
 STEPS = 120

@@ -9,7 +9,7 @@ import pytest
 
 from tests.benchmarks import methods
 from workbench.pipeline import catalog
-from workbench.worlds.sim import SimWorld
+from workbench.worlds.sim.world import SimWorld
 
 
 class Kept(NamedTuple):

@@ -15,7 +15,7 @@ from tests.benchmarks.study import STEPS, Case, Seed, cases, compared, counted, 
 from tests.benchmarks.study_answer_time import RULES, solve
 from workbench.pipeline import Pipeline, catalog, run
 from workbench.types import Budget
-from workbench.worlds.sim import SimWorld
+from workbench.worlds.sim.world import SimWorld
 
 BINARY = studies.WORLDS["binary"]
 

@@ -8,7 +8,7 @@ from workbench.numerics.forks import trees_of
 from workbench.pipeline.fates import fates
 from workbench.store import Writer
 from workbench.types import Advantage, Plan, Pool, Ragged, Rollouts, Step
-from workbench.views.data import RunData, Source
+from workbench.views.data.run import RunData, Source
 
 WORDS = [
     " the",
@@ -28,7 +28,7 @@ WORDS = [
     " carry",
     ".",
 ]
-"""Pieces of ids 0..15, as `numerics.pieces` writes them: 12 and 13 are the two bytes of one letter."""
+"""Pieces of ids 0..15, as `store.token_bytes` writes them: 12 and 13 are the two bytes of one letter."""
 
 REASONS = ("low_confidence", "similar", "tail_decline")
 

@@ -7,7 +7,7 @@ import pytest
 from bokeh.server.connection import ServerConnection
 from tornado.websocket import WebSocketClosedError
 
-from workbench.views.closed import LOGGERS, UNSENT, keep_quiet
+from workbench.views.shell.closed_tabs import LOGGERS, UNSENT, keep_quiet
 
 
 def raised(act):

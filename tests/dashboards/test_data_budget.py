@@ -7,8 +7,8 @@ from workbench.methods.dapo_dynamic_sampling import DapoDynamicSampling
 from workbench.methods.grpo import Grpo
 from workbench.pipeline import Pipeline
 from workbench.store import Writer
-from workbench.views.data import Source
-from workbench.views.data_budget import OTHER, UNITS, asks, budget, decisions, kind, part
+from workbench.views.data.budget import OTHER, UNITS, asks, budget, decisions, kind, part
+from workbench.views.data.run import Source
 
 
 def read(store, run):

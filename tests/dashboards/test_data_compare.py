@@ -6,8 +6,8 @@ import pytest
 from workbench.analysis.compare import compare
 from workbench.runs.sweep import Sweep
 from workbench.store import Store
-from workbench.views.data import Source
-from workbench.views.data_compare import METRICS, columns_of, compared, named
+from workbench.views.data.compare import METRICS, columns_of, compared, named
+from workbench.views.data.run import Source
 
 FILE = """
 [experiment]

@@ -5,16 +5,16 @@ import pytest
 
 from workbench.methods.grpo import Grpo
 from workbench.pipeline import Pipeline
-from workbench.views.data import Source
-from workbench.views.data_difficulty import (
+from workbench.views.data.difficulty import (
     Frontier,
     amount,
     difficulty,
     histogram,
     wasted,
 )
-from workbench.views.heat import Heat
-from workbench.views.state import OBSERVED
+from workbench.views.data.run import Source
+from workbench.views.parts.binning import Heat
+from workbench.views.parts.selection import OBSERVED
 
 
 def read(recording, rec):

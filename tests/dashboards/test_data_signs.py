@@ -11,13 +11,13 @@ from workbench.analysis import signs as service
 from workbench.pipeline.fates import fates
 from workbench.store import Store, Writer
 from workbench.types import Advantage, Plan, Rollouts, Step
-from workbench.views.data_groups import groups_of
-from workbench.views.data_pair import compared, estimators
-from workbench.views.data_signs import COUNTS, NONE, Rates, Span, against, rate, rates, references
-from workbench.views.data_tokens import Sibling, siblings
-from workbench.views.plots import steps_range
-from workbench.views.signs import PairPlot, RatesPlot, StripPlot
-from workbench.views.signs_text import against_table, bins_table, explain, rollouts_table, strip_head
+from workbench.views.data.groups import groups_of
+from workbench.views.data.pair import compared, estimators
+from workbench.views.data.signs import COUNTS, NONE, Rates, Span, against, rate, rates, references
+from workbench.views.data.tokens import Sibling, siblings
+from workbench.views.parts.plots import steps_range
+from workbench.views.parts.signs import PairPlot, RatesPlot, StripPlot
+from workbench.views.parts.signs_text import against_table, bins_table, explain, rollouts_table, strip_head
 
 
 def sibling(reward, advantage, baseline=0.5, fate="trained", version=0):

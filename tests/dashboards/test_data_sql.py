@@ -8,11 +8,11 @@ import pytest
 
 from workbench.store.errors import StoreError
 from workbench.store.questions import load
-from workbench.views import data_sql
-from workbench.views.data import Source
-from workbench.views.data_sql import ask, defaults, names_in
+from workbench.views.data import sql
+from workbench.views.data.run import Source
+from workbench.views.data.sql import ask, defaults, names_in
 from workbench.views.pages.sql import START, Sql
-from workbench.views.state import Selection
+from workbench.views.parts.selection import Selection
 
 
 @pytest.fixture
@@ -66,7 +66,7 @@ def test_nothing_but_reading_the_store_is_answered(source, text):
 
 
 def test_what_takes_too_long_is_given_up(source, monkeypatch):
-    monkeypatch.setattr(data_sql, "SECONDS", 0.3)
+    monkeypatch.setattr(sql, "SECONDS", 0.3)
     with pytest.raises(TimeoutError, match="given up after"):
         ask(source, "SELECT count(*) FROM range(10000000) a, range(10000000) b")
     assert ask(source, "SELECT 7 AS n").columns["n"].tolist() == [7]
@@ -84,7 +84,7 @@ def test_a_second_attempt_has_no_more_time(source, monkeypatch):
         return query(self, *given)
 
     monkeypatch.setattr(type(store), "_query", retired)
-    monkeypatch.setattr(data_sql, "SECONDS", 0.3)
+    monkeypatch.setattr(sql, "SECONDS", 0.3)
     with pytest.raises(TimeoutError, match="given up after"):
         ask(source, slow)
     assert len(asked) == 2

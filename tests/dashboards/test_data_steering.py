@@ -7,9 +7,9 @@ import pytest
 from workbench import Budget, Experiment
 from workbench.runs.run import Run
 from workbench.runs.steering.inbox import Inbox, Request, taken_back
-from workbench.views.data import Source
-from workbench.views.data_steering import Told, record, sentence, steering
-from workbench.views.state import Selection
+from workbench.views.data.run import Source
+from workbench.views.data.steering import Told, record, sentence, steering
+from workbench.views.parts.selection import Selection
 
 SMALL = Experiment(
     model="sim", steps=50, eval_every=0, checkpoint_every=0, budget=Budget(4, 32), world={"n_prompts": 40}
@@ -149,7 +149,7 @@ def test_an_odd_payload_has_a_plain_sentence(tmp_path, kind, payload):
 
 
 def test_a_run_that_has_ended_is_not_asked(tmp_path):
-    from workbench.views.wheel import Wheel
+    from workbench.views.parts.steering_bar import Wheel
 
     with Run(SMALL.with_(store=str(tmp_path))) as run:
         run.ready()

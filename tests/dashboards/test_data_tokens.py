@@ -9,9 +9,9 @@ from grown import hand, record
 from grown import read as opened
 
 from workbench.types import Ragged
-from workbench.views.data_groups import groups_of
-from workbench.views.data_tokens import Band, band, coverage, siblings, spoken
-from workbench.views.tokens import columns, covered, sibling
+from workbench.views.data.groups import groups_of
+from workbench.views.data.tokens import Band, band, coverage, siblings, spoken
+from workbench.views.parts.tokens import columns, covered, sibling
 
 
 def with_policy(rollouts):

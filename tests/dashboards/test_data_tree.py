@@ -6,10 +6,10 @@ from grown import hand, read, record
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from workbench.views.data_groups import groups_of, place_of
-from workbench.views.data_tree import Cost, Grown, rooted, tree
-from workbench.views.state import Selection
-from workbench.views.tree import columns, cost_card
+from workbench.views.data.groups import groups_of, place_of
+from workbench.views.data.tree import Cost, Grown, rooted, tree
+from workbench.views.parts.selection import Selection
+from workbench.views.parts.tree import columns, cost_card
 
 
 @pytest.fixture(scope="module")

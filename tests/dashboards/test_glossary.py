@@ -3,11 +3,11 @@
 from workbench.runs.steering.inbox import KINDS
 from workbench.stages import VERBS
 from workbench.types import FATES
-from workbench.views import theme
-from workbench.views.data import Source
+from workbench.views.data.run import Source
 from workbench.views.glossary import GLOSSARY, found, words
 from workbench.views.pages.glossary import Glossary
-from workbench.views.state import OBSERVED, Selection
+from workbench.views.parts import theme
+from workbench.views.parts.selection import OBSERVED, Selection
 
 
 def test_verbs_fates_phases_and_commands_are_explained():

@@ -8,7 +8,7 @@ import pytest
 from browsing import launched
 from nbconvert import HTMLExporter
 
-from workbench.views import offline
+from workbench.views.notebook import offline
 
 SHEETS = """() => {
   const within = root => [...root.querySelectorAll("*")].flatMap(e => e.shadowRoot ? [e.shadowRoot, ...within(e.shadowRoot)] : [])

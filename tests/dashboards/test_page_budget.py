@@ -6,12 +6,12 @@ import pytest
 from workbench.methods.dapo_dynamic_sampling import DapoDynamicSampling
 from workbench.methods.grpo import Grpo
 from workbench.pipeline import Pipeline
-from workbench.views import cards_budget
-from workbench.views.data_budget import Asked, Entry, Savings
-from workbench.views.page import Dashboard
+from workbench.views.data.budget import Asked, Entry, Savings
 from workbench.views.pages.budget import ordered
-from workbench.views.plots import steps_range
-from workbench.views.plots_budget import AskedPlot, SavingsPlot, thinned
+from workbench.views.parts import cards_budget
+from workbench.views.parts.plots import steps_range
+from workbench.views.parts.plots_budget import AskedPlot, SavingsPlot, thinned
+from workbench.views.shell.dashboard import Dashboard
 
 
 @pytest.fixture

@@ -8,10 +8,10 @@ from workbench.analysis.intervals import Interval
 from workbench.methods.grpo import Grpo
 from workbench.pipeline import Pipeline
 from workbench.runs.sweep import Sweep
-from workbench.views.data_compare import Compared
-from workbench.views.page import Dashboard
+from workbench.views.data.compare import Compared
 from workbench.views.pages.compare import _difference, unfair_card
-from workbench.views.plots_compare import COLORS, ComparePlot, looks, thin
+from workbench.views.parts.plots_compare import COLORS, ComparePlot, looks, thin
+from workbench.views.shell.dashboard import Dashboard
 
 FILE = """
 [experiment]

@@ -6,13 +6,13 @@ import pytest
 from workbench.methods.dars import Dars
 from workbench.methods.grpo import Grpo
 from workbench.pipeline import Pipeline
-from workbench.views.data_difficulty import Asking
-from workbench.views.keys import Keys
-from workbench.views.listing import Head, Line, Listing, because, cell, number
-from workbench.views.page import Dashboard
+from workbench.views.data.difficulty import Asking
+from workbench.views.data.records import History
 from workbench.views.pages.difficulty import before
-from workbench.views.plots_difficulty import AskedPlot, HistogramPlot
-from workbench.views.tables import History
+from workbench.views.parts.keys import Keys
+from workbench.views.parts.plots_difficulty import AskedPlot, HistogramPlot
+from workbench.views.parts.table import Head, Line, Listing, because, cell, number
+from workbench.views.shell.dashboard import Dashboard
 
 
 @pytest.fixture
@@ -78,7 +78,7 @@ def test_the_map_is_sorted_by_waste_and_again_on_demand(page):
     shown = page(steps=3)
     p, data = shown.page, shown.source.run(shown.chosen.run)
     shown.chosen.order = "waste"
-    from workbench.views.data_difficulty import difficulty
+    from workbench.views.data.difficulty import difficulty
 
     wasted = difficulty(data).wasted
     assert (np.diff(wasted[p.heat.order]) >= 0).all()
@@ -178,7 +178,7 @@ def test_what_was_believed_before_a_step():
 
 
 def test_bars_of_asked_rollouts_and_of_the_pool():
-    from workbench.views.plots import steps_range
+    from workbench.views.parts.plots import steps_range
 
     plot = AskedPlot(steps_range())
     plot.update(Asking(*(np.array([v]) for v in (3.0, 8.0, 7.0, 6.0, 2.0, 0.5, 12.0)), ({},)), 10)

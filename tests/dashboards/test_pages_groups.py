@@ -5,13 +5,13 @@ import pytest
 from grown import hand, pool, read, record, step_of
 
 from workbench.store import Writer
-from workbench.views.data_groups import groups_of, place_of
-from workbench.views.data_signs import rates
+from workbench.views.data.groups import groups_of, place_of
+from workbench.views.data.signs import rates
 from workbench.views.pages.signs import Signs
 from workbench.views.pages.tokens import Tokens
 from workbench.views.pages.tree import TreePage
-from workbench.views.picker import name_of
-from workbench.views.state import Selection
+from workbench.views.parts.picker import name_of
+from workbench.views.parts.selection import Selection
 
 PAGES = (TreePage, Tokens, Signs)
 
@@ -172,7 +172,7 @@ def test_the_pair_is_part_of_the_selection(data):
 
 
 def test_an_address_without_a_run_keeps_what_it_names(data):
-    from workbench.views.page import Dashboard
+    from workbench.views.shell.dashboard import Dashboard
 
     page = Dashboard(data.source.url)
     page.chosen.param.update(page="tree", step=1)

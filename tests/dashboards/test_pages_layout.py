@@ -5,8 +5,8 @@ import logging
 import pytest
 from bokeh.plotting import figure
 
-from workbench.views.page import Dashboard
 from workbench.views.pages.base import card, grid, pane, plot
+from workbench.views.shell.dashboard import Dashboard
 
 
 def test_a_box_grows_where_a_part_of_it_does():

@@ -104,7 +104,7 @@ def test_narrow_and_dark(opened, recording):
 
 
 def test_two_viewers_share_the_questions(opened, recording):
-    from workbench.views.data import Source
+    from workbench.views.data.run import Source
 
     rec = recording().go(2)
     page = opened(recording.store)

@@ -8,20 +8,20 @@ from workbench.methods.dapo_dynamic_sampling import DapoDynamicSampling
 from workbench.methods.grpo import Grpo
 from workbench.pipeline import Pipeline
 from workbench.runs.run import Run
-from workbench.views import cards
-from workbench.views.completions import row
-from workbench.views.data import Source, kind_of, machine
-from workbench.views.data_budget import budget
-from workbench.views.data_compare import columns_of
-from workbench.views.data_difficulty import difficulty
-from workbench.views.data_groups import groups_of
-from workbench.views.data_signs import rates
-from workbench.views.heat import Heat
-from workbench.views.heatmap import AHEAD, HeatMap
-from workbench.views.plots import CurvesPlot, StackPlot, follow, steps_range
-from workbench.views.state import OBSERVED
-from workbench.views.tables import Completion, Curves, Note, Prompts
-from workbench.views.theme import BUDGET, SECONDS
+from workbench.views.data.budget import budget
+from workbench.views.data.compare import columns_of
+from workbench.views.data.difficulty import difficulty
+from workbench.views.data.groups import groups_of
+from workbench.views.data.records import Completion, Curves, Note, Prompts
+from workbench.views.data.run import Source, kind_of, machine
+from workbench.views.data.signs import rates
+from workbench.views.parts import cards
+from workbench.views.parts.binning import Heat
+from workbench.views.parts.completions import row
+from workbench.views.parts.heatmap import AHEAD, HeatMap
+from workbench.views.parts.plots import CurvesPlot, StackPlot, follow, steps_range
+from workbench.views.parts.selection import OBSERVED
+from workbench.views.parts.theme import BUDGET, SECONDS
 
 
 def read(store, run):

@@ -14,14 +14,14 @@ from bokeh.models import ImportedStyleSheet
 from panel.models.tabulator import DataTabulator
 
 from workbench.store import Store
-from workbench.views import cards
-from workbench.views.asking import Asked, literal
-from workbench.views.frame import app, shell
-from workbench.views.page import Dashboard, LivePage
 from workbench.views.pages import PAGES
 from workbench.views.pages.base import Page
 from workbench.views.pages.live import Live
-from workbench.views.state import Selection, address, chosen_by
+from workbench.views.parts import cards
+from workbench.views.parts.selection import Selection, address, chosen_by
+from workbench.views.parts.sql_text import Asked, literal
+from workbench.views.shell.dashboard import Dashboard, LivePage
+from workbench.views.shell.frame import app, shell
 
 
 def test_the_address_holds_what_differs_from_the_start():
@@ -198,7 +198,7 @@ def test_a_group_stays_while_its_text_is_read(recording):
 
 
 def test_a_page_that_cannot_be_built_says_why(monkeypatch, tmp_path):
-    monkeypatch.setattr("workbench.views.frame.Dashboard", lambda *_: 1 / 0)
+    monkeypatch.setattr("workbench.views.shell.frame.Dashboard", lambda *_: 1 / 0)
     assert "division by zero" in app(str(tmp_path)).object
 
 
@@ -352,12 +352,15 @@ def test_components_are_known_before_the_first_document_is_made(tmp_path):
     """In a process that has shown nothing yet: a model that came later would be sent without what it consists of."""
     code = f"""
 import sys
-from workbench.views.page import Dashboard
+from workbench.views.shell.dashboard import Dashboard
 Dashboard({str(tmp_path)!r})
-print(sorted(m for m in sys.modules if m in ("workbench.views.tree", "workbench.views.tokens", "workbench.views.listing")))
+print(sorted(m for m in sys.modules if m in ("workbench.views.parts.tree", "workbench.views.parts.tokens", "workbench.views.parts.table")))
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "['workbench.views.listing', 'workbench.views.tokens', 'workbench.views.tree']"
+    assert (
+        done.stdout.strip()
+        == "['workbench.views.parts.table', 'workbench.views.parts.tokens', 'workbench.views.parts.tree']"
+    )
 
 
 def test_a_table_imports_no_style_sheet_that_came_after_the_first_document(recording):
@@ -423,7 +426,7 @@ def test_the_run_picker_says_how_each_run_stands(recording):
 def test_the_timer_leaves_the_server_as_long_as_a_look_took(tmp_path, monkeypatch):
     page = Dashboard(str(tmp_path))
     now, looks = [100.0], []
-    monkeypatch.setattr("workbench.views.page.time.perf_counter", lambda: now[0])
+    monkeypatch.setattr("workbench.views.shell.dashboard.time.perf_counter", lambda: now[0])
 
     def look() -> None:
         looks.append(now[0])

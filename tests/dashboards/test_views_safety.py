@@ -9,9 +9,9 @@ from urllib.parse import urlsplit
 import pytest
 
 from workbench.runs.steering.inbox import Inbox
-from workbench.views.page import Dashboard, LivePage
-from workbench.views.ports import is_loopback, names_of
-from workbench.views.server import serve
+from workbench.views.shell.dashboard import Dashboard, LivePage
+from workbench.views.shell.ports import is_loopback, names_of
+from workbench.views.shell.server import serve
 
 
 def answer(port, path, cookie=""):
@@ -25,7 +25,9 @@ def open_to_all(recording, monkeypatch):
     """A dashboard on all addresses with a token of its own; what its pages were told about steering."""
     recording().go(1)
     told = []
-    monkeypatch.setattr("workbench.views.page.Dashboard.__init__", lambda self, *a: told.append(a[-1]) or 1 / 0)
+    monkeypatch.setattr(
+        "workbench.views.shell.dashboard.Dashboard.__init__", lambda self, *a: told.append(a[-1]) or 1 / 0
+    )
     server, url = serve(recording.store, host="0.0.0.0", open=False)
     yield urlsplit(url), told
     server.stop()
@@ -48,7 +50,9 @@ def test_beyond_this_machine_only_the_token_steers(open_to_all):
 def test_this_machine_needs_no_token_unless_one_is_given(recording, monkeypatch):
     recording().go(1)
     told = []
-    monkeypatch.setattr("workbench.views.page.Dashboard.__init__", lambda self, *a: told.append(a[-1]) or 1 / 0)
+    monkeypatch.setattr(
+        "workbench.views.shell.dashboard.Dashboard.__init__", lambda self, *a: told.append(a[-1]) or 1 / 0
+    )
     for token in (None, "mine"):
         server, url = serve(recording.store, open=False, token=token)
         assert ("token=mine" in url) == (token is not None)

@@ -1,8 +1,8 @@
 """The range of steps of one page is that of all."""
 
-from workbench.views.plots import follow, steps_range
-from workbench.views.state import Selection
-from workbench.views.steps import SharedSteps
+from workbench.views.parts.plots import follow, steps_range
+from workbench.views.parts.selection import Selection
+from workbench.views.parts.steps import SharedSteps
 
 
 def tied(**chosen):

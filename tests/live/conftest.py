@@ -17,7 +17,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 from workbench.pipeline import Pipeline, run
 from workbench.stages import Method
 from workbench.types import Budget, Pool, Rollouts, Step
-from workbench.worlds.live import LiveWorld
+from workbench.worlds.live.world import LiveWorld
 
 ALPHABET = ["<end>", "\n", " ", *"0123456789+=?", *"abcdefghijklmnop"]
 

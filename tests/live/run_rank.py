@@ -20,9 +20,9 @@ from tests.live.test_policy import advantage, lines, surrogate
 from workbench.pipeline import Pipeline, run
 from workbench.stages import Checkpoint, Prune
 from workbench.types import Budget, Cut, Loss, Plan
-from workbench.worlds.live import LiveWorld
-from workbench.worlds.policy import Policy
-from workbench.worlds.sharding import whole
+from workbench.worlds.live.world import LiveWorld
+from workbench.worlds.training.fsdp import whole
+from workbench.worlds.training.policy import Policy
 
 
 def facts(shard: bool = False, device: str = "cpu", folder: Path | None = None) -> dict:

@@ -13,8 +13,8 @@ from workbench.runs.run import Run
 from workbench.stages import Only
 from workbench.store import Store
 from workbench.types import Budget, Resume
-from workbench.worlds.asynchronous import Overlap, run_async
-from workbench.worlds.live import LiveWorld
+from workbench.worlds.live.world import LiveWorld
+from workbench.worlds.overlap.overlap import Overlap, run_async
 
 from .conftest import toy_model, toy_tokenizer
 

@@ -13,12 +13,12 @@ from workbench.pipeline import Pipeline, run
 from workbench.runs.run import Run
 from workbench.stages import Checkpoint, Prune
 from workbench.types import Budget, Cut, Plan
-from workbench.worlds.asynchronous import Overlap, run_async
 from workbench.worlds.engines.draws import streams
 from workbench.worlds.engines.graph import GraphEngine
 from workbench.worlds.engines.transformers import TransformersEngine
-from workbench.worlds.live import LiveWorld
-from workbench.worlds.sim import SimWorld
+from workbench.worlds.live.world import LiveWorld
+from workbench.worlds.overlap.overlap import Overlap, run_async
+from workbench.worlds.sim.world import SimWorld
 
 from .conftest import toy_model, toy_tokenizer
 

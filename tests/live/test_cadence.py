@@ -14,7 +14,7 @@ from workbench.stages import Card, Method, Prune
 from workbench.types import Budget, Cut, Node, Plan
 from workbench.types.checkpoint import Checkpoint
 from workbench.worlds.engines.scripted import ScriptedEngine
-from workbench.worlds.live import LiveWorld
+from workbench.worlds.live.world import LiveWorld
 
 from .conftest import ALPHABET, ToyTask, pool_of, toy_model, toy_tokenizer
 

@@ -13,10 +13,10 @@ from workbench.methods.grpo import Grpo
 from workbench.methods.nudgerl import Nudgerl, distill_loss
 from workbench.store import Store, Writer
 from workbench.types import Budget, Loss
-from workbench.worlds.contexts import lines_of
-from workbench.worlds.live import LiveWorld
-from workbench.worlds.packing import StreamPolicy
-from workbench.worlds.policy import Policy
+from workbench.worlds.live.hints import lines_of
+from workbench.worlds.live.world import LiveWorld
+from workbench.worlds.training.packing import StreamPolicy
+from workbench.worlds.training.policy import Policy
 
 from .conftest import forward, step_of, toy_model, toy_tokenizer
 

@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 
 from workbench.parallel import processes
-from workbench.worlds import distributed
+from workbench.worlds.training import data_parallel
 
 from .conftest import toy_model
 from .run_rank import facts, lived
@@ -21,18 +21,18 @@ SCRIPT = Path(__file__).with_name("run_rank.py")
 
 def test_a_single_process_has_all_the_work() -> None:
     assert processes.ranks() == 1
-    assert distributed.mine([1, 2, 3]) == [1, 2, 3]
+    assert data_parallel.mine([1, 2, 3]) == [1, 2, 3]
 
 
 def test_a_process_with_fewer_micro_batches_gets_one_that_does_not_count(monkeypatch) -> None:
-    assert distributed.dealt([1, 2, 3]) == [(1, False), (2, False), (3, False)]
+    assert data_parallel.dealt([1, 2, 3]) == [(1, False), (2, False), (3, False)]
     monkeypatch.setattr(processes, "ranks", lambda: 2)
     for rank, even, plain in ((0, [(1, False), (3, False)], [(1, False), (3, False)]),
                               (1, [(2, False), (1, True)], [(2, False)])):  # fmt: skip
         monkeypatch.setattr(processes, "rank", lambda rank=rank: rank)
-        assert distributed.dealt([1, 2, 3], even=True) == even
-        assert distributed.dealt([1, 2, 3]) == plain
-        assert distributed.dealt([], even=True) == []
+        assert data_parallel.dealt([1, 2, 3], even=True) == even
+        assert data_parallel.dealt([1, 2, 3]) == plain
+        assert data_parallel.dealt([], even=True) == []
 
 
 def together(tmp_path, *how: str) -> list[dict]:
@@ -93,7 +93,7 @@ def test_two_processes_with_half_the_weights_each_take_the_step_of_one(divided) 
 
 @gloo
 def test_a_folder_saved_from_divided_weights_is_an_ordinary_one(divided) -> None:
-    from workbench.worlds.policy import Policy
+    from workbench.worlds.training.policy import Policy
 
     folder, (first, _) = divided
     policy = Policy(toy_model(seed=9))
@@ -119,8 +119,8 @@ def test_two_processes_live_the_run_of_one(tmp_path, how) -> None:
 
 
 def test_what_cannot_be_divided_is_named() -> None:
-    from workbench.worlds.packing import StreamPolicy
-    from workbench.worlds.policy import Policy
+    from workbench.worlds.training.packing import StreamPolicy
+    from workbench.worlds.training.policy import Policy
 
     with pytest.raises(ValueError, match="start them with torchrun"):
         Policy(toy_model(), shard=True)

@@ -11,7 +11,7 @@ from workbench.runs.experiment import Experiment
 from workbench.runs.run import Run
 from workbench.store import Store
 from workbench.types import Budget, Node, Resume
-from workbench.worlds.live import LiveWorld
+from workbench.worlds.live.world import LiveWorld
 
 from .conftest import ToyTask, toy_model, toy_tokenizer
 

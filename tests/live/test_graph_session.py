@@ -14,7 +14,7 @@ from workbench.worlds.engines import Session, Until
 from workbench.worlds.engines.draws import streams
 from workbench.worlds.engines.graph import GraphEngine
 from workbench.worlds.engines.transformers import TransformersEngine
-from workbench.worlds.live import LiveWorld
+from workbench.worlds.live.world import LiveWorld
 
 from .conftest import toy_model, toy_tokenizer
 

@@ -17,7 +17,7 @@ from workbench.runs.run import Run
 from workbench.stages import Branch, Card, Checkpoint, Method, Prune
 from workbench.store import Store
 from workbench.types import Budget, Cut, Fork, Node, Plan
-from workbench.worlds.live import LiveWorld
+from workbench.worlds.live.world import LiveWorld
 
 from .conftest import toy_model, toy_tokenizer
 

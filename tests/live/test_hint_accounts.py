@@ -17,7 +17,7 @@ from workbench.numerics.forks import nodes_of
 from workbench.pipeline import Pipeline, run
 from workbench.store import Store, Writer
 from workbench.types import Budget
-from workbench.worlds.live import LiveWorld
+from workbench.worlds.live.world import LiveWorld
 
 from .conftest import toy_model, toy_tokenizer
 

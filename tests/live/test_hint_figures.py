@@ -14,8 +14,8 @@ from workbench.methods.grpo import Grpo
 from workbench.numerics.roles import HINT, hint_lengths
 from workbench.store import Store, Writer
 from workbench.types import Budget, Ragged
-from workbench.views.data_tokens import Band, Coverage, read
-from workbench.worlds.live import LiveWorld
+from workbench.views.data.tokens import Band, Coverage, read
+from workbench.worlds.live.world import LiveWorld
 
 from .conftest import step_of, toy_model, toy_tokenizer
 

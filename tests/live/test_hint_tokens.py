@@ -18,7 +18,7 @@ from workbench.runs.experiment import Experiment
 from workbench.runs.run import Run
 from workbench.store import Store, Writer
 from workbench.types import Budget, Plan, Resume
-from workbench.worlds.live import LiveWorld
+from workbench.worlds.live.world import LiveWorld
 
 from .conftest import forward, step_of, toy_model, toy_tokenizer
 

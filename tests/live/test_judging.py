@@ -17,8 +17,8 @@ from workbench.tasks.isolated import Isolated
 from workbench.tasks.task import Task
 from workbench.types import Budget, Cut, Plan, Ragged, Rollouts
 from workbench.worlds.engines.graph import GraphEngine
-from workbench.worlds.judging import Judging, filled
-from workbench.worlds.live import LiveWorld
+from workbench.worlds.live.verification import Judging, filled
+from workbench.worlds.live.world import LiveWorld
 
 from .conftest import pool_of, toy_model, toy_tokenizer
 

@@ -10,7 +10,7 @@ import torch
 
 from workbench import models
 from workbench.types import Advantage, Loss, Node, Plan, Text
-from workbench.worlds.live import LiveWorld
+from workbench.worlds.live.world import LiveWorld
 
 from .conftest import ToyTask, pool_of, toy_model, toy_tokenizer
 

@@ -18,7 +18,7 @@ from workbench.methods.trace import Trace
 from workbench.pipeline import Pipeline, catalog, run
 from workbench.stages import Method, Only
 from workbench.types import Budget, Node, Ragged, Step
-from workbench.worlds.live import LiveWorld
+from workbench.worlds.live.world import LiveWorld
 
 from .conftest import pool_of, toy_model, toy_tokenizer
 from .test_equivalence import ACTIVE, Ones

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from workbench.types import Advantage, Loss, Ragged
-from workbench.worlds.packing import StreamPolicy, fill, stream
-from workbench.worlds.policy import Lines, Policy
+from workbench.worlds.training.packing import StreamPolicy, fill, stream
+from workbench.worlds.training.policy import Lines, Policy
 
 from .conftest import toy_model
 
@@ -70,7 +70,7 @@ def test_streams_measure_and_learn_what_the_plain_policy_does(budget):
 def test_one_compilation_is_enough_for_all_lengths(monkeypatch):
     from torch._dynamo.utils import counters
 
-    from workbench.worlds import packing
+    from workbench.worlds.training import packing
 
     monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="aot_eager"))
     packing._compiled.cache_clear()
@@ -88,7 +88,7 @@ def test_one_compilation_is_enough_for_all_lengths(monkeypatch):
 
 
 def test_recomputed_streams_have_the_same_gradient_and_run_each_layer_twice(monkeypatch):
-    from workbench.worlds import packing
+    from workbench.worlds.training import packing
 
     calls, gradients = [], []
     attend = packing.attention

@@ -9,7 +9,7 @@ import torch
 from workbench.types import Advantage, Loss, Ragged
 from workbench.worlds.engines.attention import NAME, use_grouped
 from workbench.worlds.engines.forward import token_statistics
-from workbench.worlds.policy import Lines, Policy, pack
+from workbench.worlds.training.policy import Lines, Policy, pack
 
 from .conftest import toy_model
 

@@ -11,17 +11,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from workbench.types import Loss, Ragged
-from workbench.worlds import adapters
 from workbench.worlds.engines.draws import streams
 from workbench.worlds.engines.graph import GraphEngine
 from workbench.worlds.engines.transformers import TransformersEngine
-from workbench.worlds.live import LiveWorld
-from workbench.worlds.policy import Lines, Policy
+from workbench.worlds.live.world import LiveWorld
+from workbench.worlds.training import lora
+from workbench.worlds.training.policy import Lines, Policy
 
 from .conftest import toy_model, toy_tokenizer
 from .test_policy import ANSWERS, OWNER, PREFIXES, advantage, gradient, lines, surrogate
 
-lora = pytest.mark.skipif(importlib.util.find_spec("peft") is None, reason="peft is not installed")
+needs_peft = pytest.mark.skipif(importlib.util.find_spec("peft") is None, reason="peft is not installed")
 
 
 @settings(max_examples=25, deadline=None)
@@ -108,9 +108,9 @@ def test_the_leash_is_k3_with_its_gradient():
     assert done["loss"] == pytest.approx(0.5 * float((weight * (np.exp(d) - 1 - d)).sum() / len(d)), rel=1e-4)
 
 
-@lora
+@needs_peft
 def test_adapters_change_nothing_until_trained_and_then_alone():
-    model = adapters.add(toy_model(), rank=4)
+    model = lora.add(toy_model(), rank=4)
     plain = toy_model()
     ids = torch.tensor([PREFIXES[1]])
     assert torch.equal(model(input_ids=ids).logits, plain(input_ids=ids).logits)
@@ -118,41 +118,41 @@ def test_adapters_change_nothing_until_trained_and_then_alone():
     policy.update(lines(), advantage(), surrogate())
     assert all("lora_" in n for n, p in model.named_parameters() if p.requires_grad)
     assert not torch.equal(model(input_ids=ids).logits, plain(input_ids=ids).logits)
-    with adapters.off(model):
+    with lora.off(model):
         assert torch.equal(model(input_ids=ids).logits, plain(input_ids=ids).logits)
     assert {p.requires_grad for p in policy.parameters} == {True}
-    plain.load_state_dict(adapters.merged(model))
+    plain.load_state_dict(lora.merged(model))
     assert torch.allclose(model(input_ids=ids).logits, plain(input_ids=ids).logits, atol=1e-5)
 
 
-@lora
+@needs_peft
 def test_the_reference_of_adapters_is_the_model_without_them():
-    policy = Policy(adapters.add(toy_model(), rank=4), lr=1e-2, reference=0.5)
+    policy = Policy(lora.add(toy_model(), rank=4), lr=1e-2, reference=0.5)
     assert policy.reference.kept is None
     first = policy.update(lines(), advantage(), surrogate())
     assert first["reference_kl"] == pytest.approx(0.0, abs=1e-9)
     assert policy.update(lines(), advantage(), surrogate())["reference_kl"] > 1e-4
 
 
-@lora
+@needs_peft
 def test_saved_adapters_go_on_as_if_they_had_not_stopped(tmp_path):
-    first = Policy(adapters.add(toy_model(), rank=4), lr=1e-2)
+    first = Policy(lora.add(toy_model(), rank=4), lr=1e-2)
     first.update(lines(), advantage(), surrogate())
     first.save(tmp_path)
     merged = type(toy_model()).from_pretrained(tmp_path)
     ids = torch.tensor([PREFIXES[1]])
     assert torch.allclose(merged(input_ids=ids).logits, first.model(input_ids=ids).logits, atol=1e-5)
-    second = Policy(adapters.add(toy_model(), rank=4, seed=9), lr=1e-2)
+    second = Policy(lora.add(toy_model(), rank=4, seed=9), lr=1e-2)
     second.load(tmp_path)
     for policy in (first, second):
         policy.update(lines(), advantage(), surrogate())
     assert second.version == 2
     assert all(torch.equal(a, b) for a, b in zip(first.parameters, second.parameters, strict=True))
     with pytest.raises(ValueError, match="another rank"):
-        Policy(adapters.add(toy_model(), rank=2)).load(tmp_path)
+        Policy(lora.add(toy_model(), rank=2)).load(tmp_path)
 
 
-@lora
+@needs_peft
 @pytest.mark.parametrize("engine", ["transformers", "graph"])
 @pytest.mark.parametrize("sampling", ["float32", "bfloat16"])
 def test_the_sampler_uses_trained_adapters(task, sampling, engine):
@@ -180,12 +180,12 @@ def test_the_sampler_uses_trained_adapters(task, sampling, engine):
 
 
 def _second_factors(model):
-    return [layer.lora_B["default"] for _, layer in adapters.layers(model)]
+    return [layer.lora_B["default"] for _, layer in lora.layers(model)]
 
 
-@lora
+@needs_peft
 def test_slots_hold_merged_weights_from_one_sync_to_the_next():
-    model = adapters.add(toy_model(), rank=4)
+    model = lora.add(toy_model(), rank=4)
     engine = GraphEngine(model)
     assert engine.apart() is engine  # the weights it shares with the model are never trained
     keys = streams(0, ["a", "b"])

@@ -14,7 +14,7 @@ from workbench.stages import Checkpoint
 from workbench.store import Store, Writer
 from workbench.types import Budget
 from workbench.types.checkpoint import Pauses
-from workbench.worlds.live import LiveWorld
+from workbench.worlds.live.world import LiveWorld
 
 from .conftest import toy_model, toy_tokenizer
 

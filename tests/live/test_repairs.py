@@ -15,7 +15,7 @@ from workbench.pipeline import Pipeline, run
 from workbench.stages import Card, Checkpoint, Method
 from workbench.types import Budget, Cut, Ragged
 from workbench.worlds.engines.scripted import ScriptedEngine, told
-from workbench.worlds.live import LiveWorld
+from workbench.worlds.live.world import LiveWorld
 
 from .conftest import ALPHABET, ToyTask, toy_model, toy_tokenizer
 

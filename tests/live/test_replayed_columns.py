@@ -16,7 +16,7 @@ from workbench.numerics.roles import hint_lengths, without_hints
 from workbench.pipeline import Pipeline, run
 from workbench.stages import Card, Method
 from workbench.types import Budget, Loss, Ragged
-from workbench.worlds.live import LiveWorld
+from workbench.worlds.live.world import LiveWorld
 
 from .conftest import toy_model, toy_tokenizer
 

@@ -12,7 +12,7 @@ from workbench.worlds.engines import NEVER, Until
 from workbench.worlds.engines.draws import streams
 from workbench.worlds.engines.resubmit import Reply, Resubmitting
 from workbench.worlds.engines.scripted import ScriptedEngine
-from workbench.worlds.growing import Grown, Growth
+from workbench.worlds.live.growth import Grown, Growth
 
 from .conftest import pool_of
 

@@ -16,10 +16,10 @@ from workbench import Store
 from workbench.pipeline import Pipeline, run
 from workbench.stages import Checkpoint, Prune
 from workbench.types import Advantage, Budget, Cut, Loss, Plan, Ragged, Resume, Rollouts
-from workbench.worlds.asynchronous import run_async
 from workbench.worlds.engines.graph import GraphEngine
 from workbench.worlds.engines.scripted import ScriptedEngine
-from workbench.worlds.live import LiveWorld
+from workbench.worlds.live.world import LiveWorld
+from workbench.worlds.overlap.overlap import run_async
 
 from .carry import Carry
 from .conftest import toy_model, toy_tokenizer

@@ -12,8 +12,8 @@ from workbench.runs.run import Run
 from workbench.runs.steering.changes import restore
 from workbench.store import Store
 from workbench.types import Plan
-from workbench.worlds import starts
-from workbench.worlds.live import LiveWorld
+from workbench.worlds.live import starts
+from workbench.worlds.live.world import LiveWorld
 
 from .conftest import toy_model, toy_tokenizer
 from .test_growing import BUDGET, Forker

@@ -19,7 +19,7 @@ from workbench.methods.trace import Trace
 from workbench.numerics.forks import nodes_of
 from workbench.pipeline import Pipeline, run
 from workbench.types import Budget
-from workbench.worlds.live import LiveWorld
+from workbench.worlds.live.world import LiveWorld
 
 from .conftest import ALPHABET, toy_model, toy_tokenizer
 

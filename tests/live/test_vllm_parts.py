@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 import torch
 
-from workbench.worlds import adapters
 from workbench.worlds.engines import NEVER, Until, vllm
 from workbench.worlds.engines.draws import streams, uniform
 from workbench.worlds.engines.resubmit import Request
 from workbench.worlds.engines.sampling import choose
 from workbench.worlds.engines.vllm import VllmEngine
 from workbench.worlds.engines.vllm_draws import Row, Tape, draw
+from workbench.worlds.training import lora
 
 from .conftest import toy_model
 
@@ -117,9 +117,9 @@ def test_rows_end_at_stops_pause_at_markers_and_where_they_are_unsure():
 
 def test_adapters_are_merged_into_the_weights_it_loads():
     pytest.importorskip("peft")
-    model, loaded, forgotten = adapters.add(toy_model(), rank=4), {}, []
+    model, loaded, forgotten = lora.add(toy_model(), rank=4), {}, []
     with torch.no_grad():
-        for _, layer in adapters.layers(model):
+        for _, layer in lora.layers(model):
             layer.lora_B["default"].weight.fill_(0.1)
     engine = object.__new__(VllmEngine)
     engine.copy_of, engine._asleep = model, False

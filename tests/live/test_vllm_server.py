@@ -14,13 +14,13 @@ from workbench.runs.experiment import Experiment
 from workbench.runs.run import Run
 from workbench.store import Store
 from workbench.types import Budget
-from workbench.worlds import adapters
 from workbench.worlds.engines import Until
 from workbench.worlds.engines.choice import pick
 from workbench.worlds.engines.draws import streams
 from workbench.worlds.engines.http_json import Client, Rejected, ServerError
 from workbench.worlds.engines.scripted import ScriptedEngine
 from workbench.worlds.engines.vllm_server import ServerEngine, seed_of
+from workbench.worlds.training import lora
 
 from .conftest import toy_model
 from .fake_server import MODELS, FakeServer
@@ -281,14 +281,14 @@ def test_weights_arrive_bit_for_bit_and_later_only_what_changed(server):
 
 def test_a_server_gets_adapters_merged_into_the_weights(server):
     pytest.importorskip("peft")
-    model, plain = adapters.add(toy_model(), rank=4), toy_model()
+    model, plain = lora.add(toy_model(), rank=4), toy_model()
     engine = ServerEngine(server.url, model)
     assert holds(server, plain)
-    _, layer = adapters.layers(model)[0]
+    _, layer = lora.layers(model)[0]
     with torch.no_grad():
         layer.lora_B["default"].weight[0] += 0.5
     engine.sync()
-    plain.load_state_dict(adapters.merged(model))
+    plain.load_state_dict(lora.merged(model))
     assert holds(server, plain)
     elements = sum(t.numel() for t in weights(plain).values())
     assert engine.synced["sync_share"] <= layer.weight.shape[1] / elements  # one row of one matrix
@@ -327,7 +327,7 @@ def test_a_server_that_takes_no_weights_says_how_to_start_it():
 
 
 def test_a_world_offers_what_the_server_gives(server):
-    from workbench.worlds.live import LiveWorld
+    from workbench.worlds.live.world import LiveWorld
 
     from .conftest import ToyTask, pool_of, toy_tokenizer
 

@@ -14,10 +14,10 @@ from workbench.pipeline import Pipeline
 from workbench.runs.run import Run
 from workbench.stages import Card, Checkpoint, Method
 from workbench.types import Budget, Cut, Plan, Ragged, Resume, Rollouts, Step, Text
-from workbench.worlds import waiting
-from workbench.worlds.asynchronous import Overlap
-from workbench.worlds.live import LiveWorld
-from workbench.worlds.waiting import Kept
+from workbench.worlds.live.world import LiveWorld
+from workbench.worlds.overlap import waiting
+from workbench.worlds.overlap.overlap import Overlap
+from workbench.worlds.overlap.waiting import Kept
 
 from .carry import Carry
 from .conftest import pool_of, toy_model, toy_tokenizer

@@ -8,7 +8,7 @@ from workbench.methods.brorl import Brorl, advantages, learning_rate, mass_balan
 from workbench.methods.grpo import Grpo
 from workbench.pipeline import Pipeline, run
 from workbench.types import Advantage, Budget
-from workbench.worlds.sim import SimWorld
+from workbench.worlds.sim.world import SimWorld
 
 distribution = st.lists(st.floats(0.01, 1), min_size=2, max_size=8).map(lambda v: np.array(v) / sum(v))
 

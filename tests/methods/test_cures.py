@@ -16,7 +16,7 @@ from workbench.methods.cures import (
 from workbench.methods.grpo import Grpo
 from workbench.pipeline import Pipeline, run
 from workbench.types import Budget
-from workbench.worlds.sim import SimWorld
+from workbench.worlds.sim.world import SimWorld
 
 
 def test_edges() -> None:

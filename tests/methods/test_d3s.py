@@ -10,7 +10,7 @@ from workbench.methods.d3s import D3s, cross_group_select, schedule, select_max_
 from workbench.methods.grpo import Grpo
 from workbench.pipeline import Pipeline, run
 from workbench.types import Advantage, Budget, Ragged
-from workbench.worlds.sim import SimWorld
+from workbench.worlds.sim.world import SimWorld
 
 RNG = np.random.default_rng(0)
 

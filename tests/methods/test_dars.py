@@ -13,7 +13,7 @@ from workbench.methods.grpo import Grpo
 from workbench.methods.mc_grpo import McGrpo
 from workbench.pipeline import Pipeline, run
 from workbench.types import Advantage, Budget
-from workbench.worlds.sim import SimWorld
+from workbench.worlds.sim.world import SimWorld
 
 
 def test_no_rollout_too_many() -> None:

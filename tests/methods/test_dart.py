@@ -18,7 +18,7 @@ from workbench.methods.grpo import Grpo
 from workbench.numerics.replay import stored
 from workbench.pipeline import Pipeline, run
 from workbench.types import Batch, Budget
-from workbench.worlds.sim import SimWorld
+from workbench.worlds.sim.world import SimWorld
 
 
 @given(st.floats(0, 1), st.integers(2, 16))

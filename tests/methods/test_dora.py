@@ -20,7 +20,7 @@ from workbench.methods.dora import (
 from workbench.methods.grpo import Grpo
 from workbench.pipeline import Pipeline
 from workbench.types import Frontier
-from workbench.worlds.sim import SimWorld
+from workbench.worlds.sim.world import SimWorld
 
 scores = st.lists(st.floats(0, 1), min_size=1, max_size=8)
 

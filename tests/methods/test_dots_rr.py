@@ -20,7 +20,7 @@ from workbench.numerics.surrogate import policy_loss
 from workbench.pipeline import Pipeline, run
 from workbench.stages import Only
 from workbench.types import Batch, Budget, Draft
-from workbench.worlds.sim import SimWorld
+from workbench.worlds.sim.world import SimWorld
 
 floats = st.lists(st.floats(0, 1), min_size=2, max_size=8)
 

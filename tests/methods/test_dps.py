@@ -18,7 +18,7 @@ from workbench.methods.dps import (
 from workbench.methods.grpo import Grpo
 from workbench.pipeline import Pipeline, run
 from workbench.types import Budget, Draft
-from workbench.worlds.sim import SimWorld
+from workbench.worlds.sim.world import SimWorld
 
 THIRD = [1 / 3, 1 / 3, 1 / 3]
 

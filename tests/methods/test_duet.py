@@ -19,7 +19,7 @@ from workbench.methods.duet import (
 from workbench.methods.grpo import Grpo
 from workbench.pipeline import Pipeline, run
 from workbench.types import Advantage, Budget, Frontier, Plan, Ragged
-from workbench.worlds.sim import SimWorld
+from workbench.worlds.sim.world import SimWorld
 
 sizes = st.lists(st.integers(1, 9), min_size=1, max_size=6)
 

@@ -9,7 +9,7 @@ from workbench.methods.dump import run as replayed
 from workbench.methods.grpo import Grpo
 from workbench.pipeline import Pipeline, run
 from workbench.types import Budget, Draft, Pool
-from workbench.worlds.sim import SimWorld
+from workbench.worlds.sim.world import SimWorld
 
 
 def test_windows_at_their_edges() -> None:

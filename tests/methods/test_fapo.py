@@ -14,7 +14,7 @@ from workbench.methods.fapo import (
 from workbench.methods.grpo import Grpo
 from workbench.pipeline import Pipeline, run
 from workbench.types import Budget
-from workbench.worlds.sim import SimWorld
+from workbench.worlds.sim.world import SimWorld
 
 
 def test_the_judge_at_its_edges() -> None:

@@ -8,7 +8,7 @@ from workbench.methods.gdpo import Gdpo, advantage_levels, conditioned_reward, g
 from workbench.methods.grpo import Grpo
 from workbench.pipeline import Pipeline, run
 from workbench.types import Advantage, Budget
-from workbench.worlds.sim import SimWorld
+from workbench.worlds.sim.world import SimWorld
 
 RNG = np.random.default_rng(0)
 part = st.sampled_from([0.0, 0.5, 1.0])

@@ -23,7 +23,7 @@ from workbench.methods.grpo import Grpo
 from workbench.methods.vade import Vade
 from workbench.pipeline import Pipeline, run
 from workbench.types import Budget, Draft
-from workbench.worlds.sim import SimWorld
+from workbench.worlds.sim.world import SimWorld
 
 EDGES = (0.1, 0.2, 0.4, 0.6, 0.8, 0.9)
 

@@ -8,7 +8,7 @@ from workbench.methods.grpo import Grpo
 from workbench.methods.grpo_roc import GrpoRoc, format_penalty, keep_counts, roc_select
 from workbench.pipeline import Pipeline, run
 from workbench.types import Advantage, Budget
-from workbench.worlds.sim import SimWorld
+from workbench.worlds.sim.world import SimWorld
 
 RNG = np.random.default_rng(0)
 

@@ -19,7 +19,7 @@ from workbench.numerics.beliefs import Belief
 from workbench.numerics.beta import digamma
 from workbench.pipeline import Pipeline, run
 from workbench.types import Budget, Draft
-from workbench.worlds.sim import SimWorld
+from workbench.worlds.sim.world import SimWorld
 
 
 def test_digamma_at_known_points() -> None:

@@ -7,7 +7,7 @@ from workbench.methods.grpo import Grpo
 from workbench.methods.minpro import Minpro, minpro_loss, prefix_weights
 from workbench.pipeline import Pipeline, run
 from workbench.types import Batch, Budget
-from workbench.worlds.sim import SimWorld
+from workbench.worlds.sim.world import SimWorld
 
 ratio = st.lists(st.floats(-3, 3), min_size=1, max_size=8)
 

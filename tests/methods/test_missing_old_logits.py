@@ -12,7 +12,7 @@ from workbench.methods.missing_old_logits import (
 )
 from workbench.pipeline import Pipeline, run
 from workbench.types import Batch, Budget
-from workbench.worlds.sim import SimWorld
+from workbench.worlds.sim.world import SimWorld
 
 DRAWS = -np.random.default_rng(0).random((3, 4, 6)) * 2
 A = np.array([1.0, -1.0, 0.5, 0.0])

@@ -18,7 +18,7 @@ from workbench.methods.mssr import (
 )
 from workbench.pipeline import Pipeline, run
 from workbench.types import Advantage, Budget, Ragged
-from workbench.worlds.sim import SimWorld
+from workbench.worlds.sim.world import SimWorld
 
 RNG = np.random.default_rng(0)
 

@@ -16,7 +16,7 @@ from workbench.methods.rloo import Rloo
 from workbench.numerics.estimators import group_advantages, reinforce_pp
 from workbench.pipeline import Pipeline, run
 from workbench.types import Advantage, Budget
-from workbench.worlds.sim import SimWorld
+from workbench.worlds.sim.world import SimWorld
 
 NAMED = [DrGrpo(), Rloo(), Gspo(), Cispo(), Dapo(), ReinforcePp(), ReinforcePp(baseline=True), ReinforcePp(gamma=0.9)]
 

@@ -18,7 +18,7 @@ from workbench.methods.rlad import Rlad
 from workbench.numerics.surrogate import policy_loss
 from workbench.pipeline import Pipeline, run
 from workbench.types import Batch, Budget, Plan, Ragged, Rollouts
-from workbench.worlds.sim import SimWorld
+from workbench.worlds.sim.world import SimWorld
 
 rng = np.random.default_rng(0)
 LOGP, OLD, SEEN, TEACHER = (-rng.random((4, 6)) * 3 for _ in range(4))

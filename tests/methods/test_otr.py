@@ -5,7 +5,7 @@ from workbench.methods.grpo import Grpo
 from workbench.methods.otr import Otr, dft_gradient, otr_expected, otr_loss
 from workbench.pipeline import Pipeline
 from workbench.types import Batch
-from workbench.worlds.sim import SimWorld
+from workbench.worlds.sim.world import SimWorld
 
 LOGITS, TARGET = np.random.default_rng(0).standard_normal((3, 5)), np.array([0, 4, 2])
 

@@ -10,7 +10,7 @@ from workbench.methods.mopps import Mopps
 from workbench.methods.probe_set import ProbeSet
 from workbench.pipeline import Pipeline, run
 from workbench.types import Budget
-from workbench.worlds.sim import SimWorld
+from workbench.worlds.sim.world import SimWorld
 
 BUDGET = Budget(prompts=4, rollouts=16)
 

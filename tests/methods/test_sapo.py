@@ -8,7 +8,7 @@ from workbench.methods.grpo import Grpo
 from workbench.methods.sapo import Sapo, advantages, compose, filter_external, objective, rank_external
 from workbench.pipeline import Pipeline, run
 from workbench.types import Batch, Budget, Plan, Rollouts
-from workbench.worlds.sim import SimWorld
+from workbench.worlds.sim.world import SimWorld
 
 count = st.integers(0, 12)
 

@@ -8,7 +8,7 @@ from workbench.methods.grpo import Grpo
 from workbench.methods.sgpo import Sgpo, classify, group_outcome_probs, group_size, plan
 from workbench.pipeline import Pipeline, run
 from workbench.types import Budget, Draft, Pool
-from workbench.worlds.sim import SimWorld
+from workbench.worlds.sim.world import SimWorld
 
 
 def test_edges() -> None:

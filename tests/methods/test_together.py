@@ -9,7 +9,7 @@ from contract.scripted import equal
 from workbench.pipeline import Pipeline, catalog, run
 from workbench.stages import Only
 from workbench.types import Budget
-from workbench.worlds.sim import SimWorld
+from workbench.worlds.sim.world import SimWorld
 
 BUDGET = Budget(prompts=8, rollouts=48)
 

@@ -19,7 +19,7 @@ from workbench.methods.trace import (
 from workbench.methods.trace.continuations import _greedy_roots
 from workbench.pipeline import Pipeline, run
 from workbench.types import Budget, Draft
-from workbench.worlds.sim import SimWorld
+from workbench.worlds.sim.world import SimWorld
 
 rates = st.lists(st.floats(0, 1), min_size=1, max_size=3)
 

@@ -7,7 +7,7 @@ from workbench.methods.grpo import Grpo
 from workbench.methods.v0 import V0, exact_allocation, greedy_allocation, utility, v0_lite_predict
 from workbench.pipeline import Pipeline, run
 from workbench.types import Budget
-from workbench.worlds.sim import SimWorld
+from workbench.worlds.sim.world import SimWorld
 
 rates = st.lists(st.floats(0, 1), min_size=1, max_size=6)
 

@@ -9,7 +9,7 @@ from workbench.methods.v05 import V05, fuse, gain, keep_sampling, sequential
 from workbench.numerics.predictors import Context
 from workbench.pipeline import Pipeline, run
 from workbench.types import Advantage, Budget
-from workbench.worlds.sim import SimWorld
+from workbench.worlds.sim.world import SimWorld
 
 binary = st.lists(st.sampled_from([-1.0, 1.0]), min_size=1, max_size=40)
 

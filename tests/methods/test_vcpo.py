@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from workbench.methods.vcpo import Vcpo, ess, opob, scaled_lr, sequence_weights
 from workbench.pipeline import Pipeline, run
 from workbench.types import Advantage, Batch, Budget, Ragged
-from workbench.worlds.sim import SimWorld
+from workbench.worlds.sim.world import SimWorld
 
 RNG = np.random.default_rng(0)
 

@@ -12,7 +12,7 @@ from workbench.numerics.t_intervals import t_quantile, unit_half_widths
 from workbench.pipeline import Pipeline, run
 from workbench.stages import Only
 from workbench.types import Advantage, Budget, Ragged
-from workbench.worlds.sim import SimWorld
+from workbench.worlds.sim.world import SimWorld
 
 groups = st.lists(st.lists(st.sampled_from([0.0, 0.5, 1.0]), max_size=6), min_size=1, max_size=6)
 

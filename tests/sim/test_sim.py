@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from workbench.stages import World
 from workbench.tasks.verifiers import near
 from workbench.types import Advantage, Plan, Ragged, Text
-from workbench.worlds.sim import PARTS, SimWorld, ordinals, uniforms
-from workbench.worlds.sim_fit import FITTED, RECORDED, Curves, fit, lengths, simulate, starts
+from workbench.worlds.sim.fit import FITTED, RECORDED, Curves, fit, lengths, simulate, starts
+from workbench.worlds.sim.world import PARTS, SimWorld, ordinals, uniforms
 
 
 def plan(prompts, n=8, step=1, **columns) -> Plan:

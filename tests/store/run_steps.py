@@ -10,7 +10,7 @@ import numpy as np
 from workbench.pipeline import Pipeline, advance
 from workbench.store.rows.rebuild import merged
 from workbench.types import Budget, Plan, Step
-from workbench.worlds.sim import SimWorld
+from workbench.worlds.sim.world import SimWorld
 
 SEED = 3
 BUDGET = Budget(prompts=4, rollouts=16)

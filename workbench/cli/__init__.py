@@ -1,1 +1,1 @@
-"""TODO."""
+"""The command line: one file a command, with `add_parser(commands)` and the function it calls."""

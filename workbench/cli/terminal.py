@@ -18,7 +18,7 @@ from workbench.parallel import processes
 from workbench.runs.experiment import Experiment
 from workbench.runs.run import Run
 from workbench.types import Step
-from workbench.views.ports import HOST, free_port
+from workbench.views.shell.ports import HOST, free_port
 
 console = Console(highlight=False, soft_wrap=True)
 

@@ -3,7 +3,7 @@
 Every process makes the same calls in the same order, and holds the same rows, states and weights. What only one of them can
 know (a request, a key pressed, a clock, a full disk) is told to all before anybody acts on it. An error in work that `shared`
 was given is raised in all. Any other one ends its process, which says so first, in the store that the processes met in; one
-that waits for it in vain then ends as well, by the error of the connection or by `failing.Watch`. Nothing here imports torch
+that waits for it in vain then ends as well, by the error of the connection or by `watchdog.Watch`. Nothing here imports torch
 before there is a second process.
 """
 

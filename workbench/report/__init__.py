@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from workbench.analysis.compare import Axis, Comparison, compare
 from workbench.report import browser, comparison, html, markdown, sections
 from workbench.report.document import Document, Section
-from workbench.views.data import RunData, Source
+from workbench.views.data.run import RunData, Source
 
 if TYPE_CHECKING:
     from workbench.store import Store

@@ -11,7 +11,7 @@ from workbench.report import words
 from workbench.report.curves import HUES, changes
 from workbench.report.document import Block, Column, Figure, Prose, Table, asked
 from workbench.report.svg import Panel, Ranged, Series, figure
-from workbench.views.data import RunData
+from workbench.views.data.run import RunData
 
 
 def summary(made: Comparison) -> list[Block]:

@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
-from workbench.views.asking import Asked
-from workbench.views.text import duration
+from workbench.views.parts.sql_text import Asked
+from workbench.views.parts.text import duration
 
 
 def asked(question: str, **params: object) -> Asked:

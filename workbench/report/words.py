@@ -9,9 +9,9 @@ import numpy as np
 from workbench.analysis.diagnose import Finding
 from workbench.analysis.evaluation import Scores
 from workbench.report.document import Prose, asked
-from workbench.views.data import RunData
-from workbench.views.tables import smooth
-from workbench.views.text import duration
+from workbench.views.data.records import smooth
+from workbench.views.data.run import RunData
+from workbench.views.parts.text import duration
 
 
 def share(x: float) -> str:

@@ -1,1 +1,1 @@
-"""TODO."""
+"""An experiment being made: as data, run, in the background, resumed, swept."""

@@ -1,7 +1,7 @@
 """An experiment as data.
 
 `Experiment` is frozen, prints as code, goes to and from TOML and is kept whole in the store's runs table. What makes its
-steps is a `Run` (`running`).
+steps is a `Run` (`run`).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Experiment:
     eval_samples: rollouts of each evaluation prompt, the most that pass@k can be asked for; 0 is the world's default, 4.
     eval_sets: more evaluation sets by name, each a task as in `tasks`; scored with the first, kept apart by name.
     staleness: updates that the policy which samples a step may be behind the one trained on it, at most; 0 trains on each
-    step before the next is generated, 1 generates the next one meanwhile. See `worlds.asynchronous`.
+    step before the next is generated, 1 generates the next one meanwhile. See `worlds.overlap.overlap`.
     """
 
     model: str = "smollm2"
@@ -98,7 +98,7 @@ class Experiment:
         """The experiment that a run was started with, with the pipeline it was last swapped to and as many steps as it was
         to make when it was opened last.
 
-        Resumed, it has the budget and the other settings again that commands had left; see `obeying`."""
+        Resumed, it has the budget and the other settings again that commands had left; see `steering.queue`."""
         from workbench.store import Store
 
         with Store.open(store_url) as store:
@@ -146,7 +146,7 @@ class Experiment:
     def build_world(self) -> Any:
         """The world the experiment names: `SimWorld` for "sim", else a `LiveWorld` on its tasks."""
         if self.model == SIM:
-            from workbench.worlds.sim import SimWorld
+            from workbench.worlds.sim.world import SimWorld
 
             if self.eval_sets:
                 raise ValueError("a simulated world has one evaluation set; eval_sets needs a model")
@@ -154,7 +154,7 @@ class Experiment:
             self._check_world(SimWorld, "seed")
             return SimWorld(seed=self.seed, **{**samples, **self.world})  # type: ignore[arg-type]
         from workbench import tasks
-        from workbench.worlds.live import LiveWorld
+        from workbench.worlds.live.world import LiveWorld
 
         self._check_world(LiveWorld, "task", "model", "seed")
         source = list(self.tasks) if isinstance(self.tasks, tuple) else self.tasks

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from workbench.runs.experiment import Experiment
     from workbench.store import Store, Writer
     from workbench.store.null_writer import Silent
-    from workbench.worlds.waiting import Kept
+    from workbench.worlds.overlap.waiting import Kept
 
 
 class Run:
@@ -88,7 +88,7 @@ class Run:
                 self.helm.open(experiment.store, self.run)
             self._advance: Any = advance
             if experiment.staleness:
-                from workbench.worlds.asynchronous import Overlap
+                from workbench.worlds.overlap.overlap import Overlap
 
                 self._advance = Overlap(self.world, experiment.staleness, lambda: self.target, *waited)
             self._begun = self._closed = self._leaving = self._inside = False
@@ -158,7 +158,7 @@ class Run:
         self.helm.rebuild(self, store, run, at)
         kept: Sequence[Kept] = ()
         if self.experiment.staleness:
-            from workbench.worlds.waiting import load
+            from workbench.worlds.overlap.waiting import load
 
             kept = load(checkpoint)
         wanted = {k.folded_through for k in kept}

@@ -11,19 +11,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from workbench.views.frame import app
-    from workbench.views.server import serve
+    from workbench.views.shell.frame import app
+    from workbench.views.shell.server import serve
 
 __all__ = ["app", "serve"]
 
 
 def __getattr__(name: str) -> object:
     if name == "app":
-        from workbench.views.frame import app
+        from workbench.views.shell.frame import app
 
         return app
     if name == "serve":
-        from workbench.views.server import serve
+        from workbench.views.shell.server import serve
 
         return serve
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

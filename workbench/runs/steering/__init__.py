@@ -1,1 +1,1 @@
-"""TODO."""
+"""Asking a run for something: requests, the inbox where they wait, and the changes they make."""

@@ -1,6 +1,6 @@
 """What is asked of a run, and the folder where it waits: one file a request, renamed into place.
 
-The training process takes what is there before each step and while it is paused, applies or refuses it (`obeying`), and
+The training process takes what is there before each step and while it is paused, applies or refuses it (`queue`), and
 records that with the request's id among the run's commands; then the file goes. So a request is asked, then recorded as
 taken for a step, and applied once that step is recorded.
 """

@@ -1,1 +1,1 @@
-"""TODO."""
+"""Looking after recorded runs: check, prune, export and import."""

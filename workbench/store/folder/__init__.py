@@ -1,1 +1,1 @@
-"""TODO."""
+"""A store as a folder: commits, their writer, reader and compaction."""

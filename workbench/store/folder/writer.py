@@ -50,7 +50,7 @@ class Writer:
     (a share of the groups, by hash) or "none"; those named in needs, which the running pipeline reads, for all.
     target: the step after which the run is finished, where that is known.
     then: what an error says to do once there is room; {run} in it is the run's id.
-    pieces: what the token ids stand for, as `numerics.pieces.pieces_of` makes it; kept once, for pages that show tokens.
+    pieces: what the token ids stand for, as `store.token_bytes.pieces_of` makes it; kept once, for pages that show tokens.
     """
 
     REMEDY = "make room (or give write permission, or bring the folder back)"

@@ -1,1 +1,1 @@
-"""TODO."""
+"""From a finished step to rows of tables, and back."""

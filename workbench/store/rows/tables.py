@@ -154,7 +154,7 @@ def prompt_tables(pools: Mapping[str, Pool]) -> Tables:
 
 
 def piece_table(pieces: Mapping[str, object]) -> Tables:
-    """What the token ids of a run stand for, see `numerics.pieces`; nothing for a world without tokens."""
+    """What the token ids of a run stand for, see `store.token_bytes`; nothing for a world without tokens."""
     return _arrays(array_rows("tokens", pieces), 0)
 
 

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, ClassVar
 import panel as pn
 import panel_material_ui as pmui
 
-from workbench.views import theme
-from workbench.views.asking import Asked
+from workbench.views.parts import theme
+from workbench.views.parts.sql_text import Asked
 
 if TYPE_CHECKING:
-    from workbench.views.data import RunData, Source
-    from workbench.views.state import Selection
+    from workbench.views.data.run import RunData, Source
+    from workbench.views.parts.selection import Selection
 
 __all__ = ["Asked", "Page", "card", "grid", "offer", "pane", "plot", "put", "side", "switch"]
 

@@ -6,18 +6,18 @@ import numpy as np
 import panel as pn
 import panel_material_ui as pmui
 
-from workbench.views import cards, cards_budget
-from workbench.views.asking import Asked
-from workbench.views.data import RunData, Source
-from workbench.views.data_budget import OTHER, BudgetOf, asks, budget, decisions
-from workbench.views.listing import Head, Line, Listing, because, cell, number
+from workbench.views.data.budget import OTHER, BudgetOf, asks, budget, decisions
+from workbench.views.data.records import Stack
+from workbench.views.data.run import RunData, Source
 from workbench.views.pages.base import Page, card, grid, pane, plot, put
-from workbench.views.plots import StackPlot, follow, steps_range
-from workbench.views.plots_budget import KINDS, PARTS, AskedPlot, SavingsPlot
-from workbench.views.state import Selection
-from workbench.views.steps import SharedSteps
-from workbench.views.tables import Stack
-from workbench.views.text import count, percent
+from workbench.views.parts import cards, cards_budget
+from workbench.views.parts.plots import StackPlot, follow, steps_range
+from workbench.views.parts.plots_budget import KINDS, PARTS, AskedPlot, SavingsPlot
+from workbench.views.parts.selection import Selection
+from workbench.views.parts.sql_text import Asked
+from workbench.views.parts.steps import SharedSteps
+from workbench.views.parts.table import Head, Line, Listing, because, cell, number
+from workbench.views.parts.text import count, percent
 
 LOGS = ("asks", "tests inside rollouts")
 SORTS = ("most spent", "most wasted", "largest share wasted", "least spent")

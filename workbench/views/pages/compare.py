@@ -8,15 +8,15 @@ import panel_material_ui as pmui
 
 from workbench.analysis.compare import amount
 from workbench.analysis.intervals import Interval
-from workbench.views import cards
-from workbench.views.asking import Asked
-from workbench.views.data import RunData, Source
-from workbench.views.data_compare import AXES, EVALUATED, FEW, METRICS, SHARES, Compared, columns_of, compared
-from workbench.views.listing import Head, Line, Listing, cell
+from workbench.views.data.compare import AXES, EVALUATED, FEW, METRICS, SHARES, Compared, columns_of, compared
+from workbench.views.data.run import RunData, Source
 from workbench.views.pages.base import Page, card, grid, pane, plot, put
-from workbench.views.plots_compare import ComparePlot, looks
-from workbench.views.state import Selection
-from workbench.views.text import count, html, one_line
+from workbench.views.parts import cards
+from workbench.views.parts.plots_compare import ComparePlot, looks
+from workbench.views.parts.selection import Selection
+from workbench.views.parts.sql_text import Asked
+from workbench.views.parts.table import Head, Line, Listing, cell
+from workbench.views.parts.text import count, html, one_line
 
 FIELD = {"size": "small", "margin": (10, 12, 0, 0)}
 RUNS = (Head("shown", "line", "a click shows or leaves out the run"), Head("run", "text"), Head("seed", "n"), Head("steps", "n"), Head("rollouts", "n"), Head("latest", "n"))  # fmt: skip

@@ -6,19 +6,19 @@ import numpy as np
 import panel as pn
 import panel_material_ui as pmui
 
-from workbench.views import cards
-from workbench.views.data import RunData, Source
-from workbench.views.data_difficulty import EDGE, LOSS, MANY, TRIES, Asking, Difficulty, Frontier, Listed, difficulty
-from workbench.views.heatmap import HeatMap
-from workbench.views.keys import Keys
-from workbench.views.listing import Head, Line, Listing, because, cell
+from workbench.views.data.difficulty import EDGE, LOSS, MANY, TRIES, Asking, Difficulty, Frontier, Listed, difficulty
+from workbench.views.data.records import History, Prompts
+from workbench.views.data.run import RunData, Source
 from workbench.views.pages.base import Asked, Page, card, grid, pane, plot, put
-from workbench.views.plots import PromptPlot, follow, steps_range
-from workbench.views.plots_difficulty import OUTCOMES, ZONES, AskedPlot, CalibrationPlot, HistogramPlot, ZonesPlot
-from workbench.views.state import OBSERVED, ORDERS, Selection
-from workbench.views.steps import SharedSteps
-from workbench.views.tables import History, Prompts
-from workbench.views.text import percent
+from workbench.views.parts import cards
+from workbench.views.parts.heatmap import HeatMap
+from workbench.views.parts.keys import Keys
+from workbench.views.parts.plots import PromptPlot, follow, steps_range
+from workbench.views.parts.plots_difficulty import OUTCOMES, ZONES, AskedPlot, CalibrationPlot, HistogramPlot, ZonesPlot
+from workbench.views.parts.selection import OBSERVED, ORDERS, Selection
+from workbench.views.parts.steps import SharedSteps
+from workbench.views.parts.table import Head, Line, Listing, because, cell
+from workbench.views.parts.text import percent
 
 SMALL = {"size": "small", "variant": "outlined", "margin": (10, 6, 0, 0)}
 FIELD = {"size": "small", "margin": (10, 12, 0, 0)}

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 import panel_material_ui as pmui
 
 from workbench.pipeline import catalog
-from workbench.views import cards
 from workbench.views.glossary import Term, found
 from workbench.views.pages.base import Page, card, grid, pane, put
-from workbench.views.text import html
+from workbench.views.parts import cards
+from workbench.views.parts.text import html
 
 if TYPE_CHECKING:
-    from workbench.views.data import RunData, Source
-    from workbench.views.state import Selection
+    from workbench.views.data.run import RunData, Source
+    from workbench.views.parts.selection import Selection
 
 
 class Glossary(Page):

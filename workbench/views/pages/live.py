@@ -5,18 +5,18 @@ from __future__ import annotations
 import panel as pn
 import panel_material_ui as pmui
 
-from workbench.views import cards, theme
-from workbench.views.completions import Completions
-from workbench.views.data import RunData, Source
-from workbench.views.data_difficulty import amount
-from workbench.views.data_steering import UNDOABLE, steering
-from workbench.views.heatmap import HeatMap
-from workbench.views.keys import Keys
+from workbench.views.data.difficulty import amount
+from workbench.views.data.run import RunData, Source
+from workbench.views.data.steering import UNDOABLE, steering
 from workbench.views.pages.base import Asked, Page, card, grid, pane, plot, put, side
-from workbench.views.plots import CurvesPlot, PromptPlot, StackPlot, follow, steps_range
-from workbench.views.state import OBSERVED, ORDERS, Selection
-from workbench.views.steps import SharedSteps
-from workbench.views.text import one_line
+from workbench.views.parts import cards, theme
+from workbench.views.parts.completions import Completions
+from workbench.views.parts.heatmap import HeatMap
+from workbench.views.parts.keys import Keys
+from workbench.views.parts.plots import CurvesPlot, PromptPlot, StackPlot, follow, steps_range
+from workbench.views.parts.selection import OBSERVED, ORDERS, Selection
+from workbench.views.parts.steps import SharedSteps
+from workbench.views.parts.text import one_line
 
 
 class Live(Page):

@@ -7,17 +7,18 @@ import threading
 import panel as pn
 import panel_material_ui as pmui
 
-from workbench.views import cards, theme
-from workbench.views.data import RunData, Source
-from workbench.views.data_groups import place_of
-from workbench.views.data_pair import PAIR, Pair, compared, estimators
-from workbench.views.data_signs import RATES, Rates, against, rates
-from workbench.views.data_tokens import siblings
+from workbench.views.data.groups import place_of
+from workbench.views.data.pair import PAIR, Pair, compared, estimators
+from workbench.views.data.run import RunData, Source
+from workbench.views.data.signs import RATES, Rates, against, rates
+from workbench.views.data.tokens import siblings
 from workbench.views.pages.base import Asked, Page, card, grid, pane, plot, put, side
-from workbench.views.picker import CHOOSING, GroupPicker, about
-from workbench.views.plots import follow, steps_range
-from workbench.views.signs import PairPlot, RatesPlot, StripPlot
-from workbench.views.signs_text import (
+from workbench.views.parts import cards, theme
+from workbench.views.parts.picker import CHOOSING, GroupPicker, about
+from workbench.views.parts.plots import follow, steps_range
+from workbench.views.parts.selection import Selection
+from workbench.views.parts.signs import PairPlot, RatesPlot, StripPlot
+from workbench.views.parts.signs_text import (
     against_table,
     bins_table,
     counted,
@@ -26,9 +27,8 @@ from workbench.views.signs_text import (
     rollouts_table,
     strip_head,
 )
-from workbench.views.state import Selection
-from workbench.views.steps import SharedSteps
-from workbench.views.text import html
+from workbench.views.parts.steps import SharedSteps
+from workbench.views.parts.text import html
 
 BEST = "best there is"
 

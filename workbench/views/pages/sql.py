@@ -16,14 +16,14 @@ from panel.io.resources import CDN_DIST, CSS_URLS
 from panel.models.tabulator import THEME_PATH
 
 from workbench.store.questions import load
-from workbench.views import cards, theme
-from workbench.views.data_sql import CELL, EXACT, ROWS, SECONDS, Answer, ask, defaults, names_in
+from workbench.views.data.sql import CELL, EXACT, ROWS, SECONDS, Answer, ask, defaults, names_in
 from workbench.views.pages.base import Asked, Page, card, grid, pane, plot, put, side
-from workbench.views.text import duration, html
+from workbench.views.parts import cards, theme
+from workbench.views.parts.text import duration, html
 
 if TYPE_CHECKING:
-    from workbench.views.data import RunData, Source
-    from workbench.views.state import Selection
+    from workbench.views.data.run import RunData, Source
+    from workbench.views.parts.selection import Selection
 
 START = "-- Which prompts of a run were asked most, and how did they do?\nSELECT prompt_id, count(*) AS rollouts, avg(correct) AS solved\nFROM rollouts\nWHERE run = $run\nGROUP BY prompt_id\nORDER BY rollouts DESC"
 OWN = "your own statement"

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from workbench.views import cards
-from workbench.views.data import RunData, Source
-from workbench.views.data_groups import Place, place_of
-from workbench.views.data_tokens import Sibling, coverage, siblings, spoken
+from workbench.views.data.groups import Place, place_of
+from workbench.views.data.run import RunData, Source
+from workbench.views.data.tokens import Sibling, coverage, siblings, spoken
 from workbench.views.pages.base import Asked, Page, card, grid, pane, put
-from workbench.views.picker import CHOOSING, GroupPicker, about
-from workbench.views.state import Selection
-from workbench.views.text import ALL, html, signed
-from workbench.views.tokens import TokenView, columns, covered, ended
+from workbench.views.parts import cards
+from workbench.views.parts.picker import CHOOSING, GroupPicker, about
+from workbench.views.parts.selection import Selection
+from workbench.views.parts.text import ALL, html, signed
+from workbench.views.parts.tokens import TokenView, columns, covered, ended
 
 NOTHING = "No step yet. The first rollouts appear as soon as a step is recorded."
 

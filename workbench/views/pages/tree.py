@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from workbench.views import cards
-from workbench.views.data import RunData, Source
-from workbench.views.data_groups import place_of
-from workbench.views.data_tree import tree
+from workbench.views.data.groups import place_of
+from workbench.views.data.run import RunData, Source
+from workbench.views.data.tree import tree
 from workbench.views.pages.base import Asked, Page, card, grid, pane, put
-from workbench.views.picker import CHOOSING, GroupPicker, about
-from workbench.views.state import Selection
-from workbench.views.tree import RolloutTree, cost_card
+from workbench.views.parts import cards
+from workbench.views.parts.picker import CHOOSING, GroupPicker, about
+from workbench.views.parts.selection import Selection
+from workbench.views.parts.tree import RolloutTree, cost_card
 
 LISTED = 24
 """Segments whose question is shown under "Show SQL"; the others are asked in the same way."""

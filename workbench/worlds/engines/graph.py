@@ -18,11 +18,11 @@ import numpy as np
 import torch
 from transformers import PreTrainedModel
 
-from workbench.worlds import adapters
 from workbench.worlds.engines import Ended, Segments
 from workbench.worlds.engines.board import CHUNK, Board, Chunks, uniform_on
 from workbench.worlds.engines.llama import Llama, forward, prefill, reference
 from workbench.worlds.engines.places import BUCKETS, admitted, bucket, cuts
+from workbench.worlds.training import lora
 
 if TYPE_CHECKING:
     from workbench.worlds.engines.graph_session import GraphSession
@@ -57,7 +57,7 @@ class GraphEngine:
     ) -> None:
         device = model.device.type
         dtype = dtype or (torch.bfloat16 if device == "cuda" else model.dtype)
-        copied = own or dtype != model.dtype or adapters.present(model)  # with adapters: all that is trained is copied
+        copied = own or dtype != model.dtype or lora.present(model)  # with adapters: all that is trained is copied
         self.model, self.copy_of = model, model if copied else None
         self.net = Llama(model, dtype, max(model.config.max_position_embeddings, 2048), own)
         self.max_rows = max_rows or ROWS.get(device, ROWS["cpu"])

@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from transformers import PreTrainedModel
 
-from workbench.worlds import adapters
+from workbench.worlds.training import lora
 
 
 class Layer(NamedTuple):
@@ -92,7 +92,7 @@ class Llama:
         self.cos, self.sin = angle.cos() * rotary.attention_scaling, angle.sin() * rotary.attention_scaling
 
     def _fused(self, parts: list[torch.nn.Module]) -> torch.Tensor:
-        weights = [adapters.weight_of(part).detach() for part in parts]
+        weights = [lora.weight_of(part).detach() for part in parts]
         if len(weights) == 1:
             return weights[0].to(self.dtype, copy=self._own)  # else the tensor itself where the dtype is the same
         return torch.cat([w.to(self.dtype) for w in weights])
@@ -104,7 +104,7 @@ class Llama:
         for target, parts in zip(targets, self._sources, strict=True):
             if target.data_ptr() != parts[0].weight.data_ptr():
                 for piece, part in zip(target.split([len(p.weight) for p in parts]), parts, strict=True):
-                    piece.copy_(adapters.weight_of(part))
+                    piece.copy_(lora.weight_of(part))
 
 
 def _sources(model: PreTrainedModel):

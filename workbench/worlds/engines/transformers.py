@@ -20,7 +20,7 @@ from workbench.worlds.engines.forward import body, fan_out, logits_of, prefill
 from workbench.worlds.engines.record import Steps
 from workbench.worlds.engines.sampling import choose, invert
 from workbench.worlds.engines.session import TransformersSession
-from workbench.worlds.sharding import whole
+from workbench.worlds.training.fsdp import whole
 
 __all__ = ["ROWS", "TransformersEngine", "choose", "invert"]
 

@@ -24,10 +24,10 @@ import numpy as np
 import torch
 from transformers import PreTrainedModel
 
-from workbench.worlds import adapters
 from workbench.worlds.engines import NEVER, Until
 from workbench.worlds.engines.resubmit import Reply, Request, Resubmitting
 from workbench.worlds.engines.vllm_draws import FIELD, Tape, processor
+from workbench.worlds.training import lora
 
 OLDEST = (0, 20)
 """vLLM whose logits processors, sleep and weight loading are those used here; 0.20.2 was tried."""
@@ -134,7 +134,7 @@ class VllmEngine(Resubmitting):
         """Copy the policy's weights into vLLM's, rounding on the way, and forget what the cache knows of the old ones."""
         self._check_open()
         self._wake(("weights",))
-        self.llm.apply_model(lambda model: model.load_weights(adapters.plain_weights(self.copy_of)))
+        self.llm.apply_model(lambda model: model.load_weights(lora.plain_weights(self.copy_of)))
         self._wake(("kv_cache",))
         self.engine.reset_prefix_cache()
 

@@ -19,13 +19,13 @@ from concurrent.futures import ThreadPoolExecutor, wait
 import numpy as np
 from transformers import PreTrainedModel
 
-from workbench.worlds import adapters
 from workbench.worlds.engines import NEVER, Until
 from workbench.worlds.engines.draws import uniform
 from workbench.worlds.engines.http_json import Client, Rejected, ServerError
 from workbench.worlds.engines.patches import FROM_NOTHING, Sender, to_bytes
 from workbench.worlds.engines.resubmit import Reply, Request, Resubmitting
 from workbench.worlds.engines.vllm_worker import told
+from workbench.worlds.training import lora
 
 PARALLEL = 64
 """Requests that wait for an answer at the same time."""
@@ -191,7 +191,7 @@ class ServerEngine(Resubmitting):
         if self.way == "never" or self.trained is None:
             return
         began = time.perf_counter()
-        weights = adapters.plain_weights(self.trained)
+        weights = lora.plain_weights(self.trained)
         tied = set(getattr(self.trained, "all_tied_weights_keys", ()) or ())
         version = self._sender.advance((n, t) for n, t in weights if n not in tied and t.is_floating_point())
         held = self._rpc("workbench_version")

@@ -1,0 +1,1 @@
+"""Records that the views draw, made of named questions to the store: no widgets, no drawing."""

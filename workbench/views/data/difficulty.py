@@ -1,0 +1,272 @@
+"""How hard each prompt is and became: what the difficulty page draws. Named questions in, plain records out.
+
+What grows with the run is kept per prompt and fed with the steps that are new, so that a look costs the same at step
+10 and at step 10,000. One `Difficulty` per run, shared by all viewers of a server.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from workbench.views.data.records import EMPTY, wilson
+from workbench.views.data.run import column
+from workbench.views.parts.binning import Heat
+from workbench.views.parts.selection import OBSERVED
+
+if TYPE_CHECKING:
+    from workbench.views.data.run import RunData
+
+BINS = 20
+"""Bins of the frontier's histogram, over believed chances from 0 to 1."""
+
+GAUGED = 10
+"""Bins of the calibration plot."""
+
+EDGE = 0.1
+"""Believed chances below it are called too hard, above 1 - EDGE too easy; between lies the frontier."""
+
+TRIES, LOSS, MANY = 4, 0.25, 8
+"""Defaults of the questions `forgotten` (rollouts of a step that count, loss of pass rate) and `stuck` (rollouts)."""
+
+
+class Calibration(NamedTuple):
+    """(B,) bins with a belief: mean believed, share observed with its 95 % interval, rollouts tried."""
+
+    believed: np.ndarray = EMPTY
+    observed: np.ndarray = EMPTY
+    low: np.ndarray = EMPTY
+    high: np.ndarray = EMPTY
+    tries: np.ndarray = EMPTY
+
+    @property
+    def error(self) -> float:
+        """Mean distance between belief and outcome over the rollouts; NaN without any."""
+        n = self.tries.sum()
+        return float(np.sum(self.tries * np.abs(self.believed - self.observed)) / n) if n else float("nan")
+
+
+class Listed(NamedTuple):
+    """A prompt of a list, as a row of the pool: its best and its last step of TRIES rollouts or more, all its tries."""
+
+    row: int
+    best: float
+    best_step: int
+    now: float
+    last_step: int
+    tried: int
+    wasted: int
+
+
+class Asking(NamedTuple):
+    """One prompt's asks, (A,) ascending in step: asked, made, tried (verified) and solved rollouts, tokens a rollout."""
+
+    step: np.ndarray = EMPTY
+    asked: np.ndarray = EMPTY
+    rollouts: np.ndarray = EMPTY
+    tried: np.ndarray = EMPTY
+    solved: np.ndarray = EMPTY
+    reward: np.ndarray = EMPTY
+    length: np.ndarray = EMPTY
+    why: tuple[Mapping[str, float], ...] = ()
+
+
+def difficulty(data: RunData) -> Difficulty:
+    """What is known of a run's prompts, with the newest step taken in."""
+    with data.source.lock:
+        data.refresh()
+        found = data.kept.get(Difficulty)
+        if found is None or found.n != len(data.prompts):
+            found = data.kept[Difficulty] = Difficulty(len(data.prompts))
+        found.refresh(data)
+        return found
+
+
+def amount(data: RunData, order: str) -> np.ndarray:
+    """(N,) what an order of prompts sorts by beside beliefs: tokens wasted, or rollouts asked."""
+    return difficulty(data).wasted if order == "waste" else data.asked
+
+
+class Difficulty:
+    """Per prompt (N,), from plain training rollouts: tried, solved; best and last share of a step; tokens wasted."""
+
+    def __init__(self, n: int) -> None:
+        self.n, self.step = n, 0
+        self.tried, self.solved = np.zeros((2, n))
+        self.best, self.now = np.full((2, n), np.nan)
+        self.best_step, self.last_step, self.wasted = np.zeros((3, n), np.int64)
+        self._gauges: dict[str, Gauge] = {}
+        self._frontiers: dict[str, Frontier] = {}
+        self._askings: dict[str, tuple[int, Asking]] = {}
+        self._seen: tuple[tuple[int, int], pa.Table] | None = None
+
+    def refresh(self, data: RunData) -> None:
+        """Take in the steps that are new."""
+        if data.step == self.step or not self.n:
+            return
+        seen, spent = self._observed(data, self.step), data.ask("page_prompt_costs", since=self.step)
+        row, n = column(seen, "position", np.int64), column(seen, "n")
+        step, share = column(seen, "step", np.int64), column(seen, "share")
+        self.tried += np.bincount(row, n, self.n)
+        self.solved += np.bincount(row, n * share, self.n)
+        on = n >= TRIES
+        for r, s, p in zip(row[on].tolist(), step[on].tolist(), share[on].tolist(), strict=True):  # ascending in step
+            self.now[r], self.last_step[r] = p, s
+            if not p <= self.best[r]:
+                self.best[r], self.best_step[r] = p, s
+        lost = np.array([wasted(*r) for r in zip(*(spent[c].to_pylist() for c in ("purpose", "fate", "zero")), strict=True)], bool)  # fmt: skip
+        tokens = column(spent, "tokens", np.int64)
+        np.add.at(self.wasted, column(spent, "position", np.int64)[lost], tokens[lost])
+        self.step = data.step
+
+    def _observed(self, data: RunData, since: int) -> pa.Table:
+        """Outcomes of the steps after one, asked once for prompts and calibration."""
+        key = since, data.step
+        if self._seen is None or self._seen[0] != key:
+            self._seen = key, data.ask("page_observed", since=since)
+        return self._seen[1]
+
+    def forgotten(self, limit: int = 500) -> list[Listed]:
+        """Prompts solved more often once than now, the largest loss first: the question `forgotten`; ties in pool order."""
+        lost = self.best - self.now
+        rows = np.flatnonzero(lost >= LOSS)
+        return self._listed(rows[np.argsort(-lost[rows], kind="stable")][:limit])
+
+    def stuck(self, limit: int = 500) -> list[Listed]:
+        """Prompts tried often and never solved, those tried most first: the question `stuck`; ties in pool order."""
+        rows = np.flatnonzero((self.tried >= MANY) & (self.solved == 0))
+        return self._listed(rows[np.argsort(-self.tried[rows], kind="stable")][:limit])
+
+    def _listed(self, rows: np.ndarray) -> list[Listed]:
+        columns = (self.best, self.best_step, self.now, self.last_step, self.tried, self.wasted)
+        made = zip(rows.tolist(), *(c[rows].tolist() for c in columns), strict=True)
+        return [Listed(r, best, at, now, last, int(tried), lost) for r, best, at, now, last, tried, lost in made]
+
+    def calibration(self, data: RunData, belief: str) -> Calibration:
+        """Beliefs from before each step against its outcomes: the question `calibration`. None for OBSERVED."""
+        if belief == OBSERVED or not self.n:
+            return Calibration()
+        with data.source.lock:
+            gauge = self._gauges.get(belief)
+            if gauge is None:
+                gauge = Gauge(data, belief)
+            if gauge.step != data.step:
+                gauge.refresh(data, belief, self._observed(data, gauge.step))
+            self._gauges[belief] = gauge
+            return gauge.calibration
+
+    def frontier(self, data: RunData, belief: str) -> Frontier:
+        """How believed chances were distributed after each step."""
+        with data.source.lock:
+            found = self._frontiers.setdefault(belief, Frontier(self.n))
+            found.update(data.heat(belief))
+            return found
+
+    def asking(self, data: RunData, prompt: str) -> Asking:
+        """What was asked of a prompt; asked again only once it was touched."""
+        row = data.prompts.row(prompt)
+        if row is None:
+            return Asking()
+        known = self._askings.get(prompt)
+        if known is None or data.touched[row] > known[0]:
+            if len(self._askings) > 50:
+                self._askings.clear()
+            t = data.ask("outcomes_of_prompt", prompt=prompt)
+            why = tuple(dict(w or ()) for w in t["why"].to_pylist())
+            names = ("step", "asked", "rollouts", "tried", "solved", "reward", "length")
+            known = self._askings[prompt] = data.step, Asking(*(column(t, c) for c in names), why)
+        return known[1]
+
+
+def wasted(purpose: str, fate: str, zero: bool) -> bool:
+    """Whether tokens taught nothing: not trained on, or with advantage zero. Probes are no waste: they were asked for."""
+    return purpose == "train" and (fate != "trained" or zero)
+
+
+class Gauge:
+    """Calibration of one method's beliefs: sums per bin, and each prompt's belief after the last step taken in."""
+
+    def __init__(self, data: RunData, belief: str) -> None:
+        self.step = data.step
+        self.before = np.full(len(data.prompts), np.nan)
+        now = data.ask("beliefs_now", method=belief)
+        self.before[column(now, "position", np.int64)] = column(now, "mean")
+        self.believed, self.solved, self.tries = np.zeros((3, GAUGED))
+        for r in data.ask("calibration", method=belief, bins=GAUGED).to_pylist():
+            self.tries[r["bin"]] = r["tries"]
+            self.believed[r["bin"]], self.solved[r["bin"]] = r["believed"] * r["tries"], r["observed"] * r["tries"]
+
+    def refresh(self, data: RunData, belief: str, came: pa.Table) -> None:
+        """Take in the steps that are new, one by one: outcomes, which came, meet the beliefs from before them."""
+        told = data.ask("belief_map", method=belief, since=self.step)
+        row, n, share = column(came, "position", np.int64), column(came, "n"), column(came, "share")
+        step, of = column(came, "step", np.int64), column(told, "step", np.int64)
+        moved, mean = column(told, "position", np.int64), column(told, "mean")
+        for s in np.unique(np.append(step, of)):
+            now = step == s
+            p = self.before[row[now]]
+            known = np.isfinite(p)
+            p, tried, rate = p[known], n[now][known], share[now][known]
+            at = np.minimum(p * GAUGED, GAUGED - 1).astype(np.int64)
+            self.believed += np.bincount(at, p * tried, GAUGED)
+            self.solved += np.bincount(at, rate * tried, GAUGED)
+            self.tries += np.bincount(at, tried, GAUGED)
+            self.before[moved[of == s]] = mean[of == s]
+        self.step = data.step
+
+    @property
+    def calibration(self) -> Calibration:
+        """The bins in which something was tried."""
+        on = self.tries > 0
+        solved, tries = self.solved[on], self.tries[on]
+        return Calibration(self.believed[on] / tries, solved / tries, *wilson(solved, tries), tries)
+
+
+class Frontier:
+    """Prompts by believed chance after each column of a heat map: counts (BINS + 1, C), the last row not known."""
+
+    def __init__(self, n: int) -> None:
+        self.n, self.width, self.last_step = n, 1, 0
+        self.counts = np.zeros((BINS + 1, 0), np.int64)
+
+    def update(self, heat: Heat) -> None:
+        """Count what is new; a column that was still open at the last look is counted again."""
+        while self.width < heat.width:
+            pairs = self.counts.shape[1] // 2
+            self.counts, self.width = self.counts[:, 1 : 2 * pairs : 2], 2 * self.width
+        done = self.last_step // self.width  # columns that were complete
+        fresh = [histogram(heat.values[:, c]) for c in range(done, heat.n_columns)]
+        self.counts = np.column_stack([self.counts[:, :done], *fresh]) if fresh else self.counts[:, :done]
+        self.last_step = heat.last_step
+
+    @property
+    def step(self) -> np.ndarray:
+        """(C,) the last step that each column stands for."""
+        return np.minimum((np.arange(self.counts.shape[1]) + 1) * self.width, self.last_step)
+
+    def at(self, step: int) -> np.ndarray:
+        """(BINS + 1,) the histogram after a step; zeros before anything is known."""
+        n = self.counts.shape[1]
+        return self.counts[:, min(max(step - 1, 0) // self.width, n - 1)] if n else np.zeros(BINS + 1, np.int64)
+
+    @property
+    def zones(self) -> dict[str, np.ndarray]:
+        """Shares of the pool (C,) by zone: too hard, frontier, too easy, not known."""
+        low = round(EDGE * BINS)
+        part = {
+            "too hard": self.counts[:low].sum(0),
+            "frontier": self.counts[low : BINS - low].sum(0),
+            "too easy": self.counts[BINS - low : BINS].sum(0),
+            "not known": self.counts[BINS],
+        }
+        return {k: v / max(self.n, 1) for k, v in part.items()}
+
+
+def histogram(p: np.ndarray) -> np.ndarray:
+    """(BINS + 1,) how many of p (N,) lie in each bin of [0, 1], then how many are NaN."""
+    known = p[np.isfinite(p)]
+    at = np.clip(known * np.float32(BINS), 0, BINS - 1).astype(np.int64)
+    return np.append(np.bincount(at, minlength=BINS), len(p) - len(known))

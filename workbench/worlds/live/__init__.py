@@ -1,0 +1,1 @@
+"""A language model that generates and learns in this process."""

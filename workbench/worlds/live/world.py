@@ -1,0 +1,370 @@
+"""A language model that generates and learns in this process: the world of real runs."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import Counter
+from collections.abc import Mapping
+from copy import copy
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+import numpy as np
+import torch
+
+from workbench import models, validate
+from workbench.numerics.roles import HINTS, without_hints
+from workbench.parallel import processes
+from workbench.pipeline.fates import fates
+from workbench.stages import Branch, LossFn, Prune
+from workbench.store.token_bytes import pieces_of
+from workbench.types import LEAVES, Advantage, Plan, Pool, Rollouts
+from workbench.worlds.engines.attention import use_grouped
+from workbench.worlds.engines.choice import copied, pick
+from workbench.worlds.engines.llama import supported
+from workbench.worlds.engines.transformers import TransformersEngine
+from workbench.worlds.live.generate import Making
+from workbench.worlds.live.growing_rows import Decision, decision_columns
+from workbench.worlds.live.hints import PLAIN, lines_of, scored
+from workbench.worlds.live.prompts import Prefixes
+from workbench.worlds.live.starts import Begin, Starts
+from workbench.worlds.live.verification import Judging, judged_together
+from workbench.worlds.training import data_parallel, lora
+from workbench.worlds.training.memory import LARGE, fast_dtype, memory_needed
+from workbench.worlds.training.packing import StreamPolicy
+from workbench.worlds.training.policy import Lines, Policy, checked
+from workbench.worlds.training.saving import replaced
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+T = TypeVar("T")
+
+UPDATE = ("clip", "betas", "recompute", "reference", "row_norms", "shard", "lora")
+"""What `update` may set of `Policy`; the rest are settings of the world itself."""
+
+DTYPES = ("auto", "float32", "bfloat16", "float16")
+
+
+class Task(Protocol):
+    """Prompts and their verifier, as a live world needs them."""
+
+    name: str
+    pool: Pool
+    evaluation: Pool
+    max_tokens: int
+    stop: tuple[str, ...]
+
+    def render(self, pool: Pool, row: int, tokenizer: PreTrainedTokenizerBase) -> list[int] | str:
+        """What the model reads: the turn and the prefilled start of the answer."""
+        ...
+
+    def stop_ids(self, tokenizer: PreTrainedTokenizerBase) -> list[int]:
+        """Ids of the tokens that end an answer."""
+        ...
+
+    def score(self, rollouts: Rollouts, pool: Pool) -> Rollouts:
+        """Rewards of generated rollouts."""
+        ...
+
+
+class LiveWorld:
+    """A task and a model under training, in one process.
+
+    model: a name for `workbench.models.load`, or (model, tokenizer) with float32 weights. lr: None is 1e-5 for large
+    models and 1e-4 for small ones. sampling: dtype of the weights that sample; "auto" is a bfloat16 copy for models
+    over 50 million parameters where the processor computes in bfloat16, and the trained weights themselves elsewhere.
+    precision: of the passes of the update; weights, gradients and optimiser are float32; "auto" is bfloat16 autocast
+    under the same conditions. max_tokens: limit of an answer, None is the task's.
+    samples: rollouts per evaluation prompt. budget: padded tokens per micro-batch; None is 1,024, on a GPU 8,192, or
+    32,768 where Llamas are trained in streams (`packing`). threads: of torch, None leaves them. engine: "transformers",
+    "graph", "vllm", a server's address, or "auto", the faster by a short measurement where there is a GPU; a mapping
+    {"name": ..., **settings} gives it settings (see `engines.choice`). update: more settings of `Policy`
+    (recompute, reference, row_norms, clip, betas, shard), and lora: the rank of adapters trained instead of all weights.
+
+    Of several `processes`, each generates and verifies some of the rows of `sample` (trees: the first one all of them) and
+    computes some of the micro-batches of `update`; all hold the same rows and weights, and make the same calls.
+    """
+
+    offers = frozenset(
+        {
+            "behaviour",
+            "proximal",
+            "current",
+            "token_entropy",
+            "top_tokens",
+            "text_tail",
+            "nodes",
+            "tokens",
+            "resume",
+            "hidden",
+        }
+    ) | {PLAIN, HINTS}
+
+    def __init__(
+        self,
+        task: Task,
+        model: str | os.PathLike | tuple[PreTrainedModel, PreTrainedTokenizerBase],
+        *,
+        seed: int = 0,
+        lr: float | None = None,
+        temperature: float = 1.0,
+        sampling: str = "auto",
+        precision: str = "auto",
+        max_tokens: int | None = None,
+        samples: int = 4,
+        budget: int | None = None,
+        device: str | None = None,
+        threads: int | None = None,
+        engine: str | Mapping[str, object] = "auto",
+        update: Mapping[str, object] | None = None,
+    ) -> None:
+        more = dict(update or {})
+        validate.known(more, UPDATE, "update")
+        checked(lr=lr, temperature=temperature, **more)  # type: ignore[arg-type]
+        for name, value in (("sampling", sampling), ("precision", precision)):
+            validate.one_of(name, value, DTYPES)
+        validate.whole("samples", samples)
+        for name, value in (("max_tokens", max_tokens), ("budget", budget), ("threads", threads)):
+            if value is not None:
+                validate.whole(name, value)
+        device = device or ("cuda" if torch.cuda.is_available() else "cpu")
+        try:
+            torch.device(device)
+        except (RuntimeError, TypeError) as error:
+            raise ValueError(f"device must be cpu, cuda or cuda:N, got {device!r}") from error
+        if threads is not None:
+            torch.set_num_threads(threads)
+        self.task, self.seed, self.temperature, self.samples = task, seed, temperature, samples
+        self.pool, self.evaluation = task.pool, task.evaluation
+        self.max_tokens = max_tokens or task.max_tokens
+        self.name = "given" if isinstance(model, tuple) else os.fspath(model)
+        trained, self.tokenizer = model if isinstance(model, tuple) else models.load(model)
+        trained = trained.to(device, torch.float32).eval()  # eval: no dropout, so trainer and sampler agree
+        use_grouped(trained)
+        self.parameters = trained.num_parameters()
+        if rank := more.pop("lora", 0):
+            lora.add(trained, int(rank), seed=seed)  # type: ignore[call-overload]
+        precision = precision if precision != "auto" else fast_dtype(self.parameters, device)
+        plain = rank or more.get("row_norms") or more.get("shard") or supported(trained)  # what streams cannot do
+        streamed = trained.device.type == "cuda" and precision == "bfloat16" and not plain
+        self.sampling = sampling if sampling != "auto" else fast_dtype(self.parameters, device)
+        sampler = copied(trained, self.sampling) if more.get("shard") else None  # while the weights are whole
+        self.policy = (StreamPolicy if streamed else Policy)(
+            trained,
+            lr=lr if lr is not None else (1e-5 if self.parameters > LARGE else 1e-4),
+            budget=budget or (32_768 if streamed else 8192 if trained.device.type == "cuda" else 1024),
+            precision=precision,
+            temperature=temperature,
+            **more,  # type: ignore[arg-type]
+        )
+        if sampler is None:
+            self.engine, self.engine_why = pick(trained, self.sampling, engine)
+        else:
+            self.engine, self.engine_why = sampler, "transformers: a whole copy, for the trained weights are divided"
+        own = type(self).offers - getattr(self.engine, "lacks", frozenset())
+        self.offers = own | getattr(task, "offers", frozenset())  # what its verifier leaves, such as scores of steps
+        self.stop_ids = frozenset(task.stop_ids(self.tokenizer))
+        self.prefix = Prefixes(task.render, self.tokenizer, self.evaluation)
+        self._starts = Starts()
+        self._decisions: list[Decision] = []
+        self._spent: Counter[str] = Counter()
+
+    @staticmethod
+    def agreed(value: T) -> T:
+        """What all processes take where each has its own value, as of a clock: the first one's."""
+        return processes.agreed(value)
+
+    @property
+    def version(self) -> int:
+        """Optimiser updates so far."""
+        return self.policy.version
+
+    def twin(self) -> LiveWorld:
+        """A world of the same model, engine and unfinished rollouts that keeps its own books of what it samples."""
+        other = copy(self)
+        other._starts, other._decisions, other._spent = self._starts.twin(), [], Counter()
+        return other
+
+    def adopt(self, twin: LiveWorld) -> None:
+        """Enter what a twin has sampled for the step that is trained next."""
+        self._decisions += twin._decisions
+        self._spent.update(twin._spent)
+
+    def account(self) -> dict[str, object]:
+        """What sampling has taken since the last update, and the tests made meanwhile, as plain data; see `enter`."""
+        return {"spent": dict(self._spent), "decisions": self._decisions}
+
+    def enter(self, account: Mapping[str, Any]) -> None:
+        """Enter what another world's `account` tells, of the same step in an earlier process."""
+        self._spent.update(account["spent"])
+        self._decisions += [Decision(*told) for told in account["decisions"]]
+
+    def recall(self, plan: Plan, rows: Rollouts) -> None:
+        """Enter what a plan was given in an earlier process as if `sample` had just made it."""
+        self._begun(plan)
+        self._starts.note(rows, plan)
+
+    def _begun(self, plan: Plan) -> tuple[list[Begin], Rollouts]:
+        """Where each ask begins, and the rows that are to be made."""
+        books = self._starts
+        books.open(plan.step)
+        begins = [books.begin(plan, a, self.pool, partial(self.prefix, self.pool)) for a in range(len(plan))]
+        return begins, books.placed(Rollouts.asked(plan, self.pool, self.version), begins)
+
+    def close(self) -> None:
+        """Let the engine give back what it holds (see `Engine.close`); weights stay, and a second call does nothing."""
+        self.engine.close()
+
+    def __enter__(self) -> LiveWorld:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def give_up(self, step: int) -> None:
+        """A step was sampled and will not be trained: what it went on with is unfinished as before."""
+        self._starts.give_up(step)
+
+    def sample(self, plan: Plan, branch: Branch | None = None, prune: Prune | None = None) -> Rollouts:
+        """Generate and verify what the plan asks for.
+
+        What a rollout draws depends on the run seed and its id only. Starts are the prompt, `Text`, `Node("id@t")`: the
+        first t tokens of a rollout of this step, or `Resume(id)`: a rollout that an earlier step carried out goes on,
+        under the current weights, with the draws it would have had; its tokens keep the log-probabilities of the versions
+        that sampled them. While any are under way, extra token_version (ragged int32) says which version sampled each
+        token; version is that of the last one. With branch or prune, rollouts pause at their checkpoints; forked and cut
+        ones come back as rows, see `growing_rows.rollouts_of`; forks beyond the leaves that a plan sets are refused.
+        """
+        data_parallel.check(plan)
+        books, cpu = self._starts, time.process_time()
+        begins, asked = self._begun(plan)
+        limit = np.where(plan.max_tokens > 0, plan.max_tokens, self.max_tokens)
+        with Judging(self.task, self.pool) as judging:
+            what = begins, asked, limit, books.names(asked, begins)
+            if branch is None and prune is None:
+                rows, made = self._making().whole(*what, judging)
+            else:
+                leaves = plan.leaves if LEAVES in plan.why else None
+                grow = partial(self._making(pauses=True).grown, *what, branch, prune, judging, leaves)
+                rows, made, decisions = processes.by_first(grow)
+                self._decisions += decisions
+            self._spent.update(
+                sample_seconds=made.seconds,
+                sample_cpu_seconds=time.process_time() - cpu,
+                prefilled_tokens=made.prefilled,
+                decoded_tokens=made.decoded,
+            )
+            began = time.perf_counter()
+            scored = judging.finish(rows)
+            self._spent.update(verify_seconds=time.perf_counter() - began)
+        books.note(scored, plan)
+        return scored
+
+    def _making(self, pauses: bool = False) -> Making:
+        """What generates now; an engine that makes whole answers only leaves pauses to plain passes over the weights that
+        train."""
+        engine = self.engine
+        if pauses and not hasattr(engine, "open"):
+            engine = TransformersEngine(self.policy.model)
+        return Making(
+            engine, self.tokenizer, self.seed, self.temperature, self.stop_ids, self.task.stop, self.version, self._starts.mixed
+        )  # fmt: skip
+
+    def taken_decisions(self) -> dict[str, list] | None:
+        """The tests made at checkpoints since the last call, as the store takes them; None where there were none."""
+        made, self._decisions = self._decisions, []
+        return decision_columns(made) if made else None
+
+    def evaluate(self, step: int) -> Rollouts:
+        """The evaluation set, `samples` rollouts each, purpose "eval"; the same random numbers at every step."""
+        n = len(self.evaluation)
+        plan = Plan(np.arange(n), np.full(n, self.samples), purpose=np.full(n, "eval", dtype=object), step=step)
+        rows = Rollouts.asked(plan, self.evaluation, self.version)
+        names = [i.replace(f"eval-{step}:", "eval:", 1) for i in rows.id]
+        begins = [Begin(self.prefix(self.evaluation, int(p))) for p in plan.prompt]
+        made, _ = replace(self._making(), mixed=False).whole(begins, rows, np.full(n, self.max_tokens), names)
+        if processes.ranks() > 1:
+            return judged_together(self.task, made, self.evaluation, np.arange(len(made)))
+        return self.task.score(made, self.evaluation)
+
+    def _lines(self, rollouts: Rollouts) -> Lines:
+        return lines_of(rollouts, self._starts.texts, partial(self.prefix, self.pool))
+
+    def score(self, rollouts: Rollouts, needs: frozenset[str]) -> Rollouts:
+        """Add the columns of the trainer's current weights that needs name; see `hints.scored`."""
+        return scored(rollouts, needs, self.policy, self._starts.texts, partial(self.prefix, self.pool))
+
+    def update(
+        self, rollouts: Rollouts, advantage: Advantage, loss: LossFn, penalties: list[LossFn]
+    ) -> Mapping[str, float | np.ndarray]:
+        """One optimiser step on the kept rows, then the sampler takes over the weights. See `Policy.update`.
+
+        Beside its figures: seconds, CPU seconds and tokens that sampling took since the last update.
+        """
+        before = self.version
+        self._starts.carry(without_hints(rollouts), fates(rollouts, advantage)[0] == "carried", self.pool)
+        if hasattr(self.engine, "rest"):  # it gives the card to the update
+            self.engine.rest()
+        done = self.policy.update(self._lines(rollouts), advantage, loss, penalties, constant=self.max_tokens)
+        if self.version != before:
+            self.engine.sync()
+            done = {**done, **getattr(self.engine, "synced", {})}
+        spent = {name: float(value) for name, value in self._spent.items()}
+        self._spent.clear()
+        return {**done, **spent}
+
+    def save(self, folder: Path) -> None:
+        """Write model, tokenizer, optimiser, version and unfinished rollouts; the folder appears, or is replaced, as a whole.
+
+        `workbench.models.load` reads it as any transformers folder.
+        """
+        with replaced(Path(folder)) as draft:
+
+            def save_rest() -> None:
+                self.tokenizer.save_pretrained(draft)
+                self._starts.save(draft)
+
+            self.policy.save(draft)
+            processes.by_first(save_rest)
+
+    def load(self, folder: Path) -> None:
+        """Go on from what `save` wrote."""
+        self.policy.load(Path(folder))
+        self._starts.load(Path(folder))
+        self.engine.sync()
+
+    def memory_needed(self) -> int:
+        """Bytes that training takes at its peak, about: weights, gradients, AdamW, sampling copy, one micro-batch."""
+        copied = self.engine.copy_of is not None
+        return memory_needed(self.policy.model.config, self.parameters, self.policy.budget, copied)
+
+    def pieces(self) -> dict[str, np.ndarray]:
+        """What the token ids stand for, kept once with a run; see `store.token_bytes`."""
+        return pieces_of(self.tokenizer)
+
+    def describe(self) -> dict[str, object]:
+        """Facts of this world for the runs table."""
+        return {
+            "world": "live",
+            "task": self.task.name,
+            "model": self.name,
+            "parameters": self.parameters,
+            "weights": "float32",
+            "sampling": self.sampling,
+            "precision": str(self.policy.precision).removeprefix("torch."),
+            "device": str(self.policy.model.device),
+            "threads": torch.get_num_threads(),
+            "engine": type(self.engine).__name__,
+            "engine_why": self.engine_why,
+            "lr": self.policy.lr,
+            "temperature": self.temperature,
+            "max_tokens": self.max_tokens,
+            "samples": self.samples,
+            "seed": self.seed,
+            "memory_needed": self.memory_needed(),
+            "torch": torch.__version__,
+        }

@@ -1,0 +1,1 @@
+"""A simulated policy: prompts with latent skill, without a model."""

@@ -1,0 +1,356 @@
+"""The model that learns: fp32 weights, AdamW, and one exact optimiser step from any number of micro-batches.
+
+A loss is given per token; the means over tokens or rollouts are those of the whole optimiser step, so the gradient
+does not depend on how rows were cut into micro-batches. Prompts are run once for all their rows in the update too.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from pathlib import Path
+
+import numpy as np
+import torch
+from safetensors.torch import load_file
+from transformers import PreTrainedModel
+
+from workbench import validate
+from workbench.models import quiet
+from workbench.parallel import processes
+from workbench.types import Advantage, Batch, Loss, Ragged
+from workbench.worlds.engines.forward import answer_statistics
+from workbench.worlds.engines.forward import pack as pack_sequences
+from workbench.worlds.training import data_parallel, fsdp, lora
+from workbench.worlds.training.activation_checkpointing import recomputed
+from workbench.worlds.training.kl_reference import Reference, divergence
+from workbench.worlds.training.microbatch import Lines, Tally, pack, sent, shares
+
+LossFn = Callable[[Batch], Loss]
+OPTIMIZER = "optimizer.pt"
+
+
+def checked(
+    *,
+    lr: float | None = None,
+    temperature: float = 1.0,
+    clip: float = 1.0,
+    betas: Sequence[float] = (0.9, 0.95),
+    reference: float = 0.0,
+    lora: int = 0,
+    **switches: object,
+) -> None:
+    """Raise ValueError, in one sentence, for settings of an update that would train to no use."""
+    if lr is not None:
+        validate.number("lr", lr, *validate.RANGES["lr"])
+    validate.number("temperature", temperature, *validate.RANGES["temperature"])
+    validate.number("clip", clip, 1e-6)  # torch turns the gradient round where it is negative
+    if not isinstance(betas, (tuple, list)) or len(betas) != 2:
+        raise ValueError(f"betas must be two numbers from 0 to 1, got {betas!r}")
+    for beta in betas:
+        validate.number("betas", beta, 0.0, 1 - 1e-9)
+    validate.number("reference", reference, 0.0)
+    validate.whole("lora", lora, 0)
+    for name, value in switches.items():
+        validate.one_of(name, value, (False, True))
+
+
+class Policy:
+    """A causal language model with its optimiser.
+
+    lr, betas, clip (gradient norm), weight decay 0: AdamW. budget: padded tokens per micro-batch. precision: "float32",
+    or "bfloat16" for autocast in the update (weights and optimiser stay float32). temperature: log-probabilities are
+    those of the distribution that is sampled. recompute: keep one activation per layer and compute the rest again in
+    the backward pass (gradient checkpointing), about a third more time for a fraction of the memory. reference: the
+    coefficient of the divergence from the initial weights (see `kl_reference`), 0 for none. row_norms: report the gradient
+    norm of every row, one more backward pass each. A model with LoRA adapters (see `lora`) trains those alone.
+    shard: divide weights, gradients and optimiser between the processes of torch.distributed (see `fsdp`), for a
+    model that one GPU cannot train; every process then makes every call.
+    """
+
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        *,
+        lr: float = 1e-5,
+        betas: tuple[float, float] = (0.9, 0.95),
+        clip: float = 1.0,
+        budget: int = 1024,
+        precision: str = "float32",
+        temperature: float = 1.0,
+        recompute: bool = False,
+        reference: float = 0.0,
+        row_norms: bool = False,
+        shard: bool = False,
+    ) -> None:
+        if shard and (row_norms or lora.present(model)):
+            raise ValueError("sharded weights go with neither row_norms nor LoRA adapters; leave one of them out")
+        checked(clip=clip, betas=betas, reference=reference, lr=lr, temperature=temperature)
+        self.model = model
+        self._pass = fsdp.sharded(model) if shard else None
+        self.lr, self.clip, self.budget, self.temperature = lr, clip, budget, temperature
+        self.precision = getattr(torch, precision)
+        self.recompute, self.row_norms = recompute, row_norms
+        self.coefficient, self.reference = reference, Reference(model) if reference else None
+        self.version = 0
+        self.parameters = [p for p in model.parameters() if p.requires_grad]
+        self.optimizer = torch.optim.AdamW(self.parameters, lr=lr, betas=betas, weight_decay=0.0, fused=True)
+
+    def room(self, lines: Lines) -> int:
+        """Padded tokens per micro-batch: rows that are passed twice have half of the budget."""
+        return self.budget if lines.plain is None else max(self.budget // 2, 1)
+
+    def cut(self, lines: Lines, rows: np.ndarray) -> list[list[np.ndarray]]:
+        """Micro-batches of rows, each a list of sequences; see `pack`."""
+        return pack(lines, rows, self.room(lines))
+
+    def statistics(
+        self, lines: Lines, sequences: Sequence[np.ndarray]
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """(B, T) logp, entropy and bool mask of the rows of a micro-batch under the current weights; differentiable."""
+        prefixes = [lines.prefixes[lines.owner[rows[0]]] for rows in sequences]
+        answers = [[lines.tokens.row(i).tolist() for i in rows] for rows in sequences]
+        packed = pack_sequences(prefixes, answers, self.model.device)
+        again = recomputed(self.model) if self.recompute and torch.is_grad_enabled() else nullcontext()
+        with again, torch.autocast(self.model.device.type, self.precision, enabled=self.precision != torch.float32):
+            if self._pass is not None:
+                return self._pass(packed, self.temperature)
+            return answer_statistics(self.model, packed, self.temperature)
+
+    @torch.no_grad()
+    def _reference(self, lines: Lines, sequences: Sequence[np.ndarray]) -> dict[str, torch.Tensor]:
+        """The column "reference" (B, T): log-probabilities under the initial weights; nothing where none are kept."""
+        if self.reference is None:
+            return {}
+        with self.reference.acting():
+            return {"reference": self.statistics(lines, sequences)[0]}
+
+    def _plain(self, lines: Lines, sequences: Sequence[np.ndarray], logp: torch.Tensor) -> dict[str, torch.Tensor]:
+        """The column "plain_logp" (B, T): log-probabilities behind the prefixes without hints, with their gradient; logp
+        (B, T) itself for rows that have none. Nothing where it was not asked for."""
+        if lines.plain is None:
+            return {}
+        moved = [rows for rows in sequences if lines.plain[lines.owner[rows[0]]] != lines.owner[rows[0]]]
+        if self._pass is not None:  # gathering weights takes all processes, also those whose rows have no hint
+            moved = list(sequences)
+        if not moved:
+            return {"plain_logp": logp}
+        other = self.statistics(lines.plainly(), moved)[0]
+        at = np.flatnonzero(np.isin(np.concatenate(sequences), np.concatenate(moved)))
+        wide = torch.nn.functional.pad(other, (0, logp.shape[1] - other.shape[1]))
+        return {"plain_logp": logp.index_copy(0, torch.as_tensor(at, device=logp.device), wide)}
+
+    def logp(self, lines: Lines) -> Ragged:
+        """Log-probability of every token under the current weights, ragged float32 like lines.tokens."""
+        return self.measured(lines)[0]
+
+    @torch.no_grad()
+    def measured(self, lines: Lines) -> tuple[Ragged, Ragged]:
+        """Log-probability and entropy of every token under the current weights, ragged float32 like lines.tokens."""
+        values = np.zeros((2, len(lines.tokens.values)), np.float32)
+        for sequences in self.cut(lines, np.flatnonzero(lines.tokens.lengths)):
+            *found, mask = self.statistics(lines, sequences)
+            at = lines.tokens.offsets[np.concatenate(sequences)][:, None] + np.arange(mask.shape[1])
+            for column, value in zip(values, found, strict=True):
+                column[at[mask.cpu().numpy()]] = value[mask].float().cpu()
+        return Ragged(values[0], lines.tokens.offsets), Ragged(values[1], lines.tokens.offsets)
+
+    def batch(self, lines: Lines, sequences: Sequence[np.ndarray], advantage: Advantage) -> Batch:
+        """A micro-batch as a loss sees it; its rows in the order of the sequences."""
+        reference = self._reference(lines, sequences)
+        logp, entropy, mask = self.statistics(lines, sequences)
+        rows = np.concatenate(sequences)
+        inside = np.arange(mask.shape[1]) < lines.tokens.lengths[rows][:, None]  # mask, without asking the device
+
+        def padded(column: Ragged) -> torch.Tensor:
+            out = np.zeros((*inside.shape, *column.values.shape[1:]), np.float32)
+            out[inside] = column.take(rows).values
+            return sent(out, logp.device)
+
+        value = torch.as_tensor(advantage.value[rows], dtype=torch.float32, device=logp.device)[:, None]
+        return Batch(
+            logp=logp,
+            behaviour=logp.detach() if lines.behaviour is None else padded(lines.behaviour),
+            proximal=logp.detach(),  # one update per batch: the policy at the start of the update is this one
+            advantage=value.expand(mask.shape) if advantage.tokens is None else padded(advantage.tokens),
+            mask=mask.float(),
+            entropy=entropy,
+            row=torch.as_tensor(rows, device=logp.device),
+            extra={
+                name: padded(c) if isinstance(c, Ragged) else torch.as_tensor(c[rows], device=logp.device)
+                for name, c in lines.extra.items()
+            }
+            | reference
+            | self._plain(lines, sequences, logp),
+        )
+
+    def update(
+        self,
+        lines: Lines,
+        advantage: Advantage,
+        loss: LossFn,
+        penalties: Sequence[LossFn] = (),
+        *,
+        constant: int = 1,
+    ) -> Mapping[str, float | np.ndarray | str]:
+        """One optimiser step on the kept rows; returns scalars, and the columns loss (R,) and, if asked, more.
+
+        Rows of advantage zero are not computed unless a penalty acts on them; they stay in every mean. Where nothing
+        is left to compute there is no optimiser step and version stays. A loss or gradient that is not finite leaves
+        weights and optimiser as they were and is reported as "skipped". constant: tokens for the const_len reduction. Where
+        torch.distributed is set up, the processes share the micro-batches of the same rows (see `data_parallel`).
+        """
+        wall, cpu = time.perf_counter(), time.process_time()
+        if self.reference is not None:
+            penalties = [*penalties, lambda batch: divergence(batch, self.coefficient)]
+        total = len(advantage.keep)
+        kept = np.flatnonzero(advantage.keep)
+        active = kept if penalties else kept[_acts(advantage)[kept]]
+        active = active[lines.tokens.lengths[active] > 0]
+        share = {}
+        for name, value in shares(lines.tokens.lengths[kept], constant).items():
+            share[name] = np.zeros(total)
+            share[name][kept] = value
+        per_row = np.where(advantage.keep, 0.0, np.nan)
+        norms = per_row.copy()
+        tally = Tally()
+        self.optimizer.zero_grad(set_to_none=True)
+
+        def passes() -> Tally:
+            for sequences, idle in data_parallel.dealt(self.cut(lines, active), even=self._pass is not None):
+                batch = self.batch(lines, sequences, advantage)
+                rows = np.concatenate(sequences)
+                means = self._backward(
+                    batch, rows, [loss, *penalties], advantage, share, None if idle else tally, norms
+                )
+                later.extend((rows, mean) for mean in means)
+            tally.settle()
+            return tally
+
+        later: list[tuple[np.ndarray, torch.Tensor]] = []
+        # where weights are divided, the others are in the middle of a pass: an error ends its process then
+        said = processes.shared(passes) if self._pass is None else processes.heard(passes())
+        for rows, mean in later:
+            per_row[rows] += mean.double().cpu().numpy()
+        summed = self.parameters if self._pass is None else []  # a sharded backward pass has added up its gradients
+        data_parallel.add_up(summed, tally, said, [per_row, norms], self.model.device)
+        norm, skipped = self._step(tally) if len(active) else (0.0, "")
+        done = {
+            **tally.scalars(),
+            "grad_norm": norm,
+            "lr": self.lr * tally.lr_scale,
+            "tokens": float(tally.tokens),
+            "rows": float(len(active)),
+            "seconds": time.perf_counter() - wall,
+            "cpu_seconds": time.process_time() - cpu,
+            "loss_per_rollout": per_row,
+        }
+        if self.row_norms:
+            done["grad_norm_per_rollout"] = norms
+        return {**done, "skipped": skipped} if skipped else done
+
+    def _backward(
+        self,
+        batch: Batch,
+        rows: np.ndarray,
+        losses: Sequence[LossFn],
+        advantage: Advantage,
+        share: Mapping[str, np.ndarray],
+        tally: Tally | None,
+        norms: np.ndarray,
+    ) -> list[torch.Tensor]:
+        """Add the gradient of a micro-batch; (B,) mean of each term over the tokens of its rows. share: what a token of each
+        row weighs, by reduction. tally None: the pass is made for the other processes, which count it, and adds nothing."""
+        weight = torch.as_tensor(advantage.weight[rows], dtype=torch.float32, device=batch.logp.device)[:, None]
+        parts = [loss(batch) for loss in losses]
+        objective = batch.logp.new_zeros(len(rows))  # (B,) what each row adds to the loss of the step
+        terms = []
+        for part in parts:
+            term = part.term * batch.mask if part.weight is None else part.term * part.weight * batch.mask
+            term = term * weight
+            scale = torch.as_tensor(share[part.reduction][rows], dtype=torch.float32, device=term.device)
+            objective = objective + term.sum(1) * scale
+            terms.append(term.detach().sum(1) / batch.mask.sum(1))
+        if tally is None:
+            (objective.sum() * 0.0).backward()
+            return []
+        if self.row_norms:
+            norms[rows] = [self._norm_of(one) for one in objective]
+        objective.sum().backward()
+        tally.add(batch, parts, objective)
+        return terms
+
+    def _norm_of(self, objective: torch.Tensor) -> float:
+        """Norm of the gradient of one row's part of the loss, before clipping."""
+        parts = torch.autograd.grad(objective, self.parameters, retain_graph=True, allow_unused=True)
+        return math.sqrt(sum(float(g.double().square().sum()) for g in parts if g is not None))
+
+    def _step(self, tally: Tally) -> tuple[float, str]:
+        """Clip and step; (gradient norm, "" or why the step was skipped)."""
+        skipped, norm = "non-finite loss", math.nan
+        if math.isfinite(tally.loss):
+            norm = float(fsdp.whole(torch.nn.utils.clip_grad_norm_(self.parameters, self.clip)))
+            skipped = "" if math.isfinite(norm) else "non-finite gradient"
+        if not skipped:
+            for group in self.optimizer.param_groups:
+                group["lr"] = self.lr * tally.lr_scale
+            self.optimizer.step()
+            self.version += 1
+        self.optimizer.zero_grad(set_to_none=True)
+        return norm, skipped
+
+    def save(self, folder: Path) -> None:
+        """Write weights (transformers format), optimiser and version into an existing folder.
+
+        With LoRA the weights are merged, so that any reader can use the folder; the adapters stand beside them. Of several
+        processes the first one writes, and weights that are divided are gathered."""
+        state, optimizer = None, self.optimizer.state_dict()
+        if lora.present(self.model):
+            state = lora.merged(self.model)
+        if self._pass is not None:
+            tied = set(self.model.all_tied_weights_keys)
+            state = fsdp.gathered({n: p for n, p in self.model.state_dict().items() if n not in tied})
+            optimizer = fsdp.gathered(optimizer)
+
+        def write() -> None:
+            if lora.present(self.model):
+                lora.save(self.model, folder)
+            with quiet():
+                self.model.save_pretrained(folder, state_dict=state)
+            torch.save({"optimizer": optimizer, "version": self.version}, folder / OPTIMIZER)
+
+        processes.by_first(write)
+
+    def load(self, folder: Path) -> None:
+        """Take weights, optimiser and version from a folder that `save` wrote for the same architecture.
+
+        With LoRA the adapters are taken; the weights under them must be those that they were trained on."""
+        if lora.present(self.model):
+            lora.load(self.model, folder)
+        else:
+            self._load_weights(folder)
+        kept = torch.load(folder / OPTIMIZER, map_location=self.model.device, weights_only=True)
+        if self._pass is not None:
+            kept["optimizer"] = fsdp.divided(kept["optimizer"], self.parameters)
+        self.optimizer.load_state_dict(kept["optimizer"])
+        self.version = int(kept["version"])
+
+    def _load_weights(self, folder: Path) -> None:
+        state = load_file(folder / "model.safetensors", device=str(self.model.device))
+        if self._pass is not None:
+            held = self.model.state_dict()
+            state = {name: fsdp.part_of(t, held[name]) if name in held else t for name, t in state.items()}
+        missing, unexpected = self.model.load_state_dict(state, strict=False)
+        tied = set(self.model.all_tied_weights_keys)
+        if set(missing) - tied or unexpected:
+            names = sorted(set(missing) - tied)[:3] + list(unexpected)[:3]
+            raise ValueError(f"{folder} was saved from another architecture: {names} do not match")
+
+
+def _acts(advantage: Advantage) -> np.ndarray:
+    """(R,) bool: rows whose advantage is not zero everywhere."""
+    if advantage.tokens is None:
+        return advantage.value != 0
+    return np.array([bool(row.any()) for row in advantage.tokens.rows()], bool)
