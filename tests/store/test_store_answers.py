@@ -190,7 +190,7 @@ def test_an_answer_is_about_its_run_alone(store, alone, name):
         "page_parts",
         "predictor_calibration",
         "sign_excess",
-        "training_rows",  # these trees were recorded without their training; tests/live/test_training_rows.py has some
+        "training_rows",  # these trees were recorded without their training; tests/worlds/test_training_rows.py has some
     )
 
 

@@ -11,7 +11,7 @@ import os
 # Idle OpenMP threads that spin slow a shared machine two to ten times; read once, when torch is first imported.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
-_HOME = {"LiveWorld": "live", "SimWorld": "sim"}
+_HOME = {"LiveWorld": "live.world", "SimWorld": "sim.world"}
 
 __all__ = ["LiveWorld", "SimWorld"]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from tests.live.carry import Carry
+from tests.worlds.carry import Carry
 from workbench import Budget, Experiment
 from workbench.methods.grpo import Grpo
 from workbench.pipeline import Pipeline, catalog

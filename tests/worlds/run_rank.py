@@ -15,8 +15,8 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from tests.live.conftest import ToyTask, pool_of, toy_model, toy_tokenizer
-from tests.live.test_policy import advantage, lines, surrogate
+from tests.worlds.conftest import ToyTask, pool_of, toy_model, toy_tokenizer
+from tests.worlds.test_policy import advantage, lines, surrogate
 from workbench.pipeline import Pipeline, run
 from workbench.stages import Checkpoint, Prune
 from workbench.types import Budget, Cut, Loss, Plan
