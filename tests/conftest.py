@@ -1,4 +1,4 @@
-"""Puts this folder on the path, so that tests in folders find `contract.scripted`; skips what needs a GPU without one."""
+"""Puts this folder on the path, so that tests find the support files of other folders; skips what needs a GPU without one."""
 
 import subprocess
 import sys

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from contract.scripted import pool_of
 
 from workbench.analysis.diagnose import RULES, diagnose
 from workbench.cli.main import main
 from workbench.store import Store, Writer
+from workbench.testing.scripted import pool_of
 from workbench.types import Advantage, Plan, Ragged, Rollouts, Step
 
 POOL = pool_of(40)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from contract.scripted import pool_of
 
 from workbench.analysis import evaluation
 from workbench.store import Store, Writer
+from workbench.testing.scripted import pool_of
 from workbench.types import Plan, Pool, Rollouts
 
 N = 4

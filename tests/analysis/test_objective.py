@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from contract.scripted import pool_of
 
 from workbench.analysis import objective
 from workbench.methods.async_staleness import AsyncStaleness
@@ -15,6 +14,7 @@ from workbench.methods.mopps import Mopps
 from workbench.methods.nudgerl import Nudgerl
 from workbench.numerics.surrogate import policy_loss
 from workbench.pipeline import catalog
+from workbench.testing.scripted import pool_of
 from workbench.types import Batch
 
 rng = np.random.default_rng(0)

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from contract.scripted import pool_of
 
 from workbench.analysis import evaluation
 from workbench.cli.main import main
@@ -20,6 +19,7 @@ from workbench.runs.experiment import Experiment
 from workbench.runs.run import Run
 from workbench.runs.sweep import Sweep
 from workbench.store import Store, Writer
+from workbench.testing.scripted import pool_of
 from workbench.types import Advantage, Budget, Plan, Rollouts, Step
 
 EVIL = "<script>alert(1)</script>\"'&|`</style><img src=x onerror=alert(2)>\u202ea=b"

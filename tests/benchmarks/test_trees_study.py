@@ -8,12 +8,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from contract.scripted import pool_of, rollouts_of
 
 from tests.benchmarks import trees
 from tests.benchmarks.trees import CASES, Grown, curves, spent, table, variety
 from workbench.pipeline import Pipeline
 from workbench.store import Writer
+from workbench.testing.scripted import pool_of, rollouts_of
 from workbench.types import Advantage, Plan, Resume, Step
 
 PAGE = Path(__file__).parents[2] / "docs/results/trees.md"

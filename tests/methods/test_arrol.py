@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
-from contract.scripted import ScriptedWorld
 
 from workbench.methods.arrol import CARD, Arrol, Quality
 from workbench.methods.arrol.heads import Head
 from workbench.methods.grpo import Grpo
 from workbench.pipeline import Pipeline, run
+from workbench.testing.scripted import ScriptedWorld
 from workbench.types import Budget, Frontier, Ragged
 
 

@@ -1,12 +1,12 @@
 import numpy as np
 import pytest
-from contract.scripted import ScriptedWorld, draft_of, rollouts_of
 from hypothesis import given
 from hypothesis import strategies as st
 
 from workbench.methods.brorl import Brorl, advantages, learning_rate, mass_balance, unsampled_second_moment
 from workbench.methods.grpo import Grpo
 from workbench.pipeline import Pipeline, run
+from workbench.testing.scripted import ScriptedWorld, draft_of, rollouts_of
 from workbench.types import Advantage, Budget
 from workbench.worlds.sim.world import SimWorld
 

@@ -13,13 +13,13 @@ from typing import Literal, get_args, get_origin, get_type_hints
 
 import numpy as np
 import pytest
-from contract.scripted import ScriptedWorld, Uneven, barren, equal, pool_of
 
 from workbench.pipeline import Pipeline, advance, catalog, run
 from workbench.pipeline.draws import generator
 from workbench.pipeline.frontier import Asked, branch_of, prune_of
 from workbench.pipeline.rounds import join
 from workbench.stages import VERBS, Card, Method
+from workbench.testing.scripted import ScriptedWorld, Uneven, barren, equal, pool_of
 from workbench.types import (
     Advantage,
     Batch,

@@ -1,6 +1,5 @@
 import numpy as np
 import pytest
-from contract.scripted import ScriptedWorld, pool_of
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -15,6 +14,7 @@ from workbench.methods.cures import (
 )
 from workbench.methods.grpo import Grpo
 from workbench.pipeline import Pipeline, run
+from workbench.testing.scripted import ScriptedWorld, pool_of
 from workbench.types import Budget
 from workbench.worlds.sim.world import SimWorld
 

@@ -2,13 +2,13 @@ from itertools import combinations
 
 import numpy as np
 import pytest
-from contract.scripted import draft_of, rollouts_of
 from hypothesis import given
 from hypothesis import strategies as st
 
 from workbench.methods.d3s import D3s, cross_group_select, schedule, select_max_variance, token_topk
 from workbench.methods.grpo import Grpo
 from workbench.pipeline import Pipeline, run
+from workbench.testing.scripted import draft_of, rollouts_of
 from workbench.types import Advantage, Budget, Ragged
 from workbench.worlds.sim.world import SimWorld
 

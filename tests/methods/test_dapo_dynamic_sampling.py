@@ -1,6 +1,5 @@
 import numpy as np
 import pytest
-from contract.scripted import ScriptedWorld, draft_of, rollouts_of
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -17,6 +16,7 @@ from workbench.methods.grpo import Grpo
 from workbench.methods.mc_grpo import McGrpo
 from workbench.methods.mopps import Mopps
 from workbench.pipeline import Pipeline, run
+from workbench.testing.scripted import ScriptedWorld, draft_of, rollouts_of
 from workbench.types import Advantage, Budget, Draft
 
 RNG = np.random.default_rng(0)

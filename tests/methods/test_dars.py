@@ -3,7 +3,6 @@ from math import ceil, isqrt
 
 import numpy as np
 import pytest
-from contract.scripted import ScriptedWorld, draft_of, rollouts_of
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -12,6 +11,7 @@ from workbench.methods.dars import Dars, allocation, cumulative_advantage, poole
 from workbench.methods.grpo import Grpo
 from workbench.methods.mc_grpo import McGrpo
 from workbench.pipeline import Pipeline, run
+from workbench.testing.scripted import ScriptedWorld, draft_of, rollouts_of
 from workbench.types import Advantage, Budget
 from workbench.worlds.sim.world import SimWorld
 

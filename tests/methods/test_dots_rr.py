@@ -1,6 +1,5 @@
 import numpy as np
 import pytest
-from contract.scripted import pool_of
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -19,6 +18,7 @@ from workbench.methods.uniform import Uniform
 from workbench.numerics.surrogate import policy_loss
 from workbench.pipeline import Pipeline, run
 from workbench.stages import Only
+from workbench.testing.scripted import pool_of
 from workbench.types import Batch, Budget, Draft
 from workbench.worlds.sim.world import SimWorld
 

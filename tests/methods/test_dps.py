@@ -1,6 +1,5 @@
 import numpy as np
 import pytest
-from contract.scripted import ScriptedWorld, pool_of
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -17,6 +16,7 @@ from workbench.methods.dps import (
 )
 from workbench.methods.grpo import Grpo
 from workbench.pipeline import Pipeline, run
+from workbench.testing.scripted import ScriptedWorld, pool_of
 from workbench.types import Budget, Draft
 from workbench.worlds.sim.world import SimWorld
 

@@ -1,6 +1,5 @@
 import numpy as np
 import pytest
-from contract.scripted import draft_of, rollouts_of
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -18,6 +17,7 @@ from workbench.methods.duet import (
 )
 from workbench.methods.grpo import Grpo
 from workbench.pipeline import Pipeline, run
+from workbench.testing.scripted import draft_of, rollouts_of
 from workbench.types import Advantage, Budget, Frontier, Plan, Ragged
 from workbench.worlds.sim.world import SimWorld
 

@@ -1,5 +1,4 @@
 import numpy as np
-from contract.scripted import rollouts_of
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -13,6 +12,7 @@ from workbench.methods.fapo import (
 )
 from workbench.methods.grpo import Grpo
 from workbench.pipeline import Pipeline, run
+from workbench.testing.scripted import rollouts_of
 from workbench.types import Budget
 from workbench.worlds.sim.world import SimWorld
 

@@ -1,12 +1,12 @@
 import numpy as np
 import pytest
-from contract.scripted import draft_of, rollouts_of
 from hypothesis import given
 from hypothesis import strategies as st
 
 from workbench.methods.gdpo import Gdpo, advantage_levels, conditioned_reward, gdpo_advantages, grpo_sum_advantages
 from workbench.methods.grpo import Grpo
 from workbench.pipeline import Pipeline, run
+from workbench.testing.scripted import draft_of, rollouts_of
 from workbench.types import Advantage, Budget
 from workbench.worlds.sim.world import SimWorld
 

@@ -1,12 +1,12 @@
 import numpy as np
 import pytest
-from contract.scripted import ScriptedWorld, draft_of, rollouts_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from workbench.methods.grpo import Grpo
 from workbench.numerics.surrogate import policy_loss, token_weight
 from workbench.pipeline import Pipeline, run
+from workbench.testing.scripted import ScriptedWorld, draft_of, rollouts_of
 from workbench.types import Advantage, Batch, Budget
 
 torch = pytest.importorskip("torch")

@@ -1,12 +1,12 @@
 import numpy as np
 import pytest
-from contract.scripted import draft_of, rollouts_of
 from hypothesis import given
 from hypothesis import strategies as st
 
 from workbench.methods.grpo import Grpo
 from workbench.methods.grpo_roc import GrpoRoc, format_penalty, keep_counts, roc_select
 from workbench.pipeline import Pipeline, run
+from workbench.testing.scripted import draft_of, rollouts_of
 from workbench.types import Advantage, Budget
 from workbench.worlds.sim.world import SimWorld
 

@@ -8,7 +8,6 @@ from itertools import permutations
 
 import numpy as np
 import pytest
-from contract.scripted import ScriptedWorld
 
 from workbench.methods.adhint import Adhint
 from workbench.methods.aepo import Aepo
@@ -23,6 +22,7 @@ from workbench.methods.scope import Scope
 from workbench.numerics.roles import HINTS, hint_lengths, with_hints
 from workbench.pipeline import Pipeline, catalog, run
 from workbench.stages import Method, Only
+from workbench.testing.scripted import ScriptedWorld
 from workbench.types import Budget, Ragged, Rollouts
 
 BUDGET = Budget(prompts=6, rollouts=48)

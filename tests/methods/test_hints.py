@@ -7,7 +7,6 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from contract.scripted import ScriptedWorld
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -19,6 +18,7 @@ from workbench.methods.grpo import Grpo
 from workbench.methods.nudgerl import Nudgerl
 from workbench.methods.sage_hint import SageHint
 from workbench.pipeline import Pipeline, run
+from workbench.testing.scripted import ScriptedWorld
 from workbench.types import Budget, Draft, Plan, Rollouts
 
 BUDGET = Budget(prompts=6, rollouts=48)

@@ -1,10 +1,10 @@
 import numpy as np
 import pytest
-from contract.scripted import draft_of, rollouts_of
 from hypothesis import given
 from hypothesis import strategies as st
 
 from workbench.methods.mc_grpo import McGrpo, mc_advantages
+from workbench.testing.scripted import draft_of, rollouts_of
 from workbench.types import Advantage, Draft, Plan
 
 RNG = np.random.default_rng(0)

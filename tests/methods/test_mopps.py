@@ -1,6 +1,5 @@
 import numpy as np
 import pytest
-from contract.scripted import ScriptedWorld, pool_of
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -18,6 +17,7 @@ from workbench.methods.mopps import (
 )
 from workbench.numerics.beliefs import Belief
 from workbench.pipeline import Pipeline, run
+from workbench.testing.scripted import ScriptedWorld, pool_of
 from workbench.types import Budget, Draft
 
 

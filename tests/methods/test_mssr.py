@@ -1,6 +1,5 @@
 import numpy as np
 import pytest
-from contract.scripted import draft_of, pool_of, rollouts_of
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -17,6 +16,7 @@ from workbench.methods.mssr import (
     whitened,
 )
 from workbench.pipeline import Pipeline, run
+from workbench.testing.scripted import draft_of, pool_of, rollouts_of
 from workbench.types import Advantage, Budget, Ragged
 from workbench.worlds.sim.world import SimWorld
 

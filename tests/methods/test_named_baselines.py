@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from contract.scripted import draft_of, rollouts_of
 
 from workbench.methods.cispo import Cispo
 from workbench.methods.dapo import Dapo
@@ -15,6 +14,7 @@ from workbench.methods.reinforce_pp import ReinforcePp
 from workbench.methods.rloo import Rloo
 from workbench.numerics.estimators import group_advantages, reinforce_pp
 from workbench.pipeline import Pipeline, run
+from workbench.testing.scripted import draft_of, rollouts_of
 from workbench.types import Advantage, Budget
 from workbench.worlds.sim.world import SimWorld
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from contract.scripted import ScriptedWorld
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -17,6 +16,7 @@ from workbench.methods.grpo import Grpo
 from workbench.methods.rlad import Rlad
 from workbench.numerics.surrogate import policy_loss
 from workbench.pipeline import Pipeline, run
+from workbench.testing.scripted import ScriptedWorld
 from workbench.types import Batch, Budget, Plan, Ragged, Rollouts
 from workbench.worlds.sim.world import SimWorld
 

@@ -1,12 +1,12 @@
 import numpy as np
 import pytest
-from contract.scripted import ScriptedWorld, rollouts_of
 from hypothesis import given
 from hypothesis import strategies as st
 
 from workbench.methods.grpo import Grpo
 from workbench.methods.sapo import Sapo, advantages, compose, filter_external, objective, rank_external
 from workbench.pipeline import Pipeline, run
+from workbench.testing.scripted import ScriptedWorld, rollouts_of
 from workbench.types import Batch, Budget, Plan, Rollouts
 from workbench.worlds.sim.world import SimWorld
 

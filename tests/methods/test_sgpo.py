@@ -1,12 +1,12 @@
 import numpy as np
 import pytest
-from contract.scripted import ScriptedWorld, pool_of
 from hypothesis import given
 from hypothesis import strategies as st
 
 from workbench.methods.grpo import Grpo
 from workbench.methods.sgpo import Sgpo, classify, group_outcome_probs, group_size, plan
 from workbench.pipeline import Pipeline, run
+from workbench.testing.scripted import ScriptedWorld, pool_of
 from workbench.types import Budget, Draft, Pool
 from workbench.worlds.sim.world import SimWorld
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from contract.scripted import equal
 
 from workbench.pipeline import Pipeline, catalog, run
 from workbench.stages import Only
+from workbench.testing.scripted import equal
 from workbench.types import Budget
 from workbench.worlds.sim.world import SimWorld
 

@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from contract.scripted import ScriptedWorld, draft_of
 
 from workbench.methods.duet import Duet
 from workbench.methods.ettrl import Ettrl
 from workbench.pipeline import catalog
 from workbench.stages import Method
+from workbench.testing.scripted import ScriptedWorld, draft_of
 from workbench.types import Advantage, Draft, Plan, Ragged
 
 ESTIMATING = [cls() for cls in catalog.methods().values() if "estimate" in cls().verbs]

@@ -2,7 +2,6 @@ from itertools import product
 
 import numpy as np
 import pytest
-from contract.scripted import pool_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -18,6 +17,7 @@ from workbench.methods.trace import (
 )
 from workbench.methods.trace.continuations import _greedy_roots
 from workbench.pipeline import Pipeline, run
+from workbench.testing.scripted import pool_of
 from workbench.types import Budget, Draft
 from workbench.worlds.sim.world import SimWorld
 

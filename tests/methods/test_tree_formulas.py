@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from contract.scripted import ScriptedWorld
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -14,6 +13,7 @@ from workbench.methods.grpo import Grpo
 from workbench.numerics.estimators import group_advantages
 from workbench.numerics.votes import majority_label
 from workbench.pipeline import Pipeline, run
+from workbench.testing.scripted import ScriptedWorld
 from workbench.types import Budget
 
 unit = st.floats(0, 1, allow_nan=False)

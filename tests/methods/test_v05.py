@@ -1,6 +1,5 @@
 import numpy as np
 import pytest
-from contract.scripted import draft_of, pool_of, rollouts_of
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -8,6 +7,7 @@ from workbench.methods.grpo import Grpo
 from workbench.methods.v05 import V05, fuse, gain, keep_sampling, sequential
 from workbench.numerics.predictors import Context
 from workbench.pipeline import Pipeline, run
+from workbench.testing.scripted import draft_of, pool_of, rollouts_of
 from workbench.types import Advantage, Budget
 from workbench.worlds.sim.world import SimWorld
 

@@ -1,6 +1,5 @@
 import numpy as np
 import pytest
-from contract.scripted import ScriptedWorld, pool_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import integrate, stats
@@ -9,6 +8,7 @@ from workbench.methods.grpo import Grpo
 from workbench.methods.vade import Vade, expected_info_gain, info_gain, sample_update, select, step
 from workbench.numerics import beliefs
 from workbench.pipeline import Pipeline, run
+from workbench.testing.scripted import ScriptedWorld, pool_of
 from workbench.types import Budget, Step
 
 

@@ -1,11 +1,11 @@
 import numpy as np
 import pytest
-from contract.scripted import draft_of, rollouts_of
 from hypothesis import given
 from hypothesis import strategies as st
 
 from workbench.methods.vcpo import Vcpo, ess, opob, scaled_lr, sequence_weights
 from workbench.pipeline import Pipeline, run
+from workbench.testing.scripted import draft_of, rollouts_of
 from workbench.types import Advantage, Batch, Budget, Ragged
 from workbench.worlds.sim.world import SimWorld
 

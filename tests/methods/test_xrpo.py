@@ -1,6 +1,5 @@
 import numpy as np
 import pytest
-from contract.scripted import draft_of, rollouts_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
@@ -11,6 +10,7 @@ from workbench.methods.xrpo import Xrpo, advantages, allocation, grant, score, s
 from workbench.numerics.t_intervals import t_quantile, unit_half_widths
 from workbench.pipeline import Pipeline, run
 from workbench.stages import Only
+from workbench.testing.scripted import draft_of, rollouts_of
 from workbench.types import Advantage, Budget, Ragged
 from workbench.worlds.sim.world import SimWorld
 

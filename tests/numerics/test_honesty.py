@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from contract.scripted import draft_of, pool_of, rollouts_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -21,6 +20,7 @@ from workbench.numerics.estimators import group_advantages
 from workbench.numerics.surrogate import policy_loss
 from workbench.pipeline import catalog
 from workbench.stages import Method
+from workbench.testing.scripted import draft_of, pool_of, rollouts_of
 from workbench.types import Advantage, Batch, Loss, Ragged
 
 ESTIMATORS = catalog.find("estimate")

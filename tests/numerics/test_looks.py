@@ -1,7 +1,7 @@
 import numpy as np
-from contract.scripted import draft_of, rollouts_of
 
 from workbench.numerics.profiling import Looks, affordable, look
+from workbench.testing.scripted import draft_of, rollouts_of
 from workbench.types import Plan
 
 

@@ -1,9 +1,9 @@
 import numpy as np
 import pytest
-from contract.scripted import pool_of
 
 from workbench.numerics.beliefs import Belief
 from workbench.numerics.predictors import Constant, Context, Counted, Kernel, columns, points_of
+from workbench.testing.scripted import pool_of
 
 
 def context(rows: list[int], solved: list[float]) -> Context:

@@ -1,10 +1,10 @@
 import numpy as np
 import pytest
-from contract.scripted import ScriptedWorld, equal, rollouts_of
 
 from workbench.methods.grpo import Grpo
 from workbench.numerics.replay import appended, groups_of, renumbered, stored
 from workbench.pipeline import Pipeline, run
+from workbench.testing.scripted import ScriptedWorld, equal, rollouts_of
 from workbench.types import Budget, Ragged
 
 

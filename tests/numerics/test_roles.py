@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-from contract.scripted import rollouts_of
 
 from workbench.numerics.roles import all_tokens, hint_lengths, own_tokens, per_token, with_hints, without_hints
+from workbench.testing.scripted import rollouts_of
 from workbench.types import Advantage, Ragged
 
 TOKENS = Ragged.of([[5, 6], [7], []], np.int32)

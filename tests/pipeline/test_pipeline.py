@@ -4,7 +4,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
-from contract.scripted import ScriptedWorld, Uneven, equal
 
 from workbench.methods.dapo_dynamic_sampling import DapoDynamicSampling
 from workbench.methods.grpo import Grpo
@@ -15,6 +14,7 @@ from workbench.pipeline import Pipeline, Wishes, advance, run
 from workbench.pipeline.draws import generator
 from workbench.pipeline.rounds import MAX_ROUNDS, join
 from workbench.stages import Card, Method, Only
+from workbench.testing.scripted import ScriptedWorld, Uneven, equal
 from workbench.types import Advantage, Budget, Draft, Picked, Plan, Ragged, Rollouts
 
 BUDGET = Budget(prompts=4, rollouts=16)

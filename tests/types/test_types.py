@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from contract.scripted import ScriptedWorld, barren, equal, pool_of, rollouts_of
 from hypothesis import given
 from hypothesis import strategies as st
 
 from workbench.pipeline import Pipeline, run
 from workbench.pipeline.catalog import make
+from workbench.testing.scripted import ScriptedWorld, barren, equal, pool_of, rollouts_of
 from workbench.types import Advantage, Budget, Draft, Plan, Pool, Ragged, Rollouts, Step
 
 rows = st.lists(st.lists(st.integers(-9, 9), max_size=5), max_size=8)

@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from contract.scripted import equal
 
 from workbench.methods.arrol import Arrol
 from workbench.methods.branchgrpo import Branchgrpo
@@ -18,6 +17,7 @@ from workbench.methods.latr import Latr
 from workbench.methods.trace import Trace
 from workbench.numerics.forks import nodes_of
 from workbench.pipeline import Pipeline, run
+from workbench.testing.scripted import equal
 from workbench.types import Budget
 from workbench.worlds.live.world import LiveWorld
 

@@ -1,4 +1,4 @@
-"""A world whose outcomes are written down: rewards follow from the rollout's id, some verifiers fail, nothing learns."""
+"""Scripted world for tests: rewards follow from the rollout's id, some verifiers fail, nothing learns."""
 
 from __future__ import annotations
 
@@ -35,6 +35,7 @@ class ScriptedWorld:
         self.version = 0
 
     def sample(self, plan: Plan, branch: object = None, prune: object = None) -> Rollouts:
+        """Rollouts of 1 to 5 tokens; the same plan gives the same ones."""
         rows = Rollouts.asked(plan, self.pool, self.version)
         digest = b"".join(blake2b(i.encode(), digest_size=16).digest() for i in rows.id)
         u = np.frombuffer(digest, np.uint32).reshape(-1, 4) / 2**32
@@ -57,9 +58,11 @@ class ScriptedWorld:
         )
 
     def score(self, rollouts: Rollouts, needs: frozenset[str]) -> Rollouts:
+        """The rollouts as they are: no column is added."""
         return rollouts
 
     def update(self, rollouts: Rollouts, advantage: Advantage, loss: LossFn, penalties: list[LossFn]) -> dict:
+        """Count an update; no weight changes."""
         self.version += 1
         return {"kept": float(advantage.keep.sum())}
 
@@ -71,6 +74,7 @@ class Uneven(Method):
     card = Card(slug="uneven", title="Uneven groups, for tests", source="ours", watch="nothing")
 
     def allocate(self, state: object, draft: Draft, rng: np.random.Generator) -> Plan:
+        """1, 2, 3, 4, 1, ... rollouts for the fresh prompts."""
         return Plan(draft.fresh, 1 + np.arange(len(draft.fresh)) % 4)
 
 
@@ -83,6 +87,7 @@ def rollouts_of(groups: list[list[float | None]]) -> Rollouts:
 
 
 def draft_of(rollouts: Rollouts, prompts: int = 2) -> Draft:
+    """A draft of step 1, with a pool of 64 prompts, whose rollouts came back."""
     budget = Budget(prompts=prompts, rollouts=64)
     return Draft(1, budget, np.ones(64, bool), np.unique(rollouts.prompt), rollouts=rollouts)
 

@@ -1,0 +1,1 @@
+"""Testing your own methods: worlds whose outcomes are written down."""
