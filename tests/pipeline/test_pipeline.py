@@ -10,7 +10,7 @@ from workbench.methods.grpo import Grpo
 from workbench.methods.mc_grpo import McGrpo
 from workbench.methods.mopps import Mopps
 from workbench.methods.vade import Vade
-from workbench.pipeline import Pipeline, Wishes, advance, run
+from workbench.pipeline import Pipeline, PromptSettings, advance, run
 from workbench.pipeline.draws import generator
 from workbench.pipeline.rounds import MAX_ROUNDS, join
 from workbench.stages import Card, Method, Only
@@ -133,8 +133,8 @@ class Reasoned(Method):
 
 def test_what_a_prompt_was_chosen_by_stands_with_its_asks() -> None:
     pipeline, world = Pipeline(Grpo(), Told(), Reasoned()), ScriptedWorld(6)
-    pinned = Wishes(pinned=np.array([2]))
-    plan = advance(pipeline, pipeline.init(world.pool), world, Budget(3, 6), step=1, wishes=pinned)[1].plan
+    pinned = PromptSettings(pinned=np.array([2]))
+    plan = advance(pipeline, pipeline.init(world.pool), world, Budget(3, 6), step=1, prompt_settings=pinned)[1].plan
     assert plan.prompt.tolist() == [1, 2, 3]
     assert plan.why["n"].tolist() == [2.0, 2.0, 2.0]
     np.testing.assert_equal(plan.why["gain"], [0.25, np.nan, 0.5])  # nobody chose what is pinned

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from workbench import Budget, Experiment, Session, Store
-from workbench.pipeline import Pipeline, Wishes, rehearse
+from workbench.pipeline import Pipeline, PromptSettings, rehearse
 from workbench.pipeline.rounds import boosted
 from workbench.runs.run import Run
 from workbench.runs.steering.commands import Remote
@@ -100,7 +100,7 @@ def test_a_pinned_prompt_is_in_every_step_and_a_dropped_one_in_none(run) -> None
     tell(run, "undo", id=done["payload"]["id"])
     assert run.available.all()
     tell(run, "free", prompt=pin)
-    assert run.wishes.pinned.tolist() == []
+    assert run.prompt_settings.pinned.tolist() == []
 
 
 def test_a_boost_takes_from_the_others_of_the_step(run) -> None:
@@ -117,7 +117,7 @@ def test_a_boost_that_would_change_nothing_is_refused(run, rollouts, left) -> No
     tell(run, "set", rollouts=rollouts)
     why = tell(run, "boost", prompt=prompt, factor=3)["payload"]["why"]
     assert why.startswith(f"a boost of 3 would change nothing: {rollouts} rollouts for 4 prompts give this one {left},")
-    assert run.wishes.boost is None
+    assert run.prompt_settings.boost is None
     tell(run, "set", rollouts=12)
     assert tell(run, "boost", prompt=prompt, factor=3)["kind"] == "boost"
 
@@ -149,7 +149,7 @@ def test_pins_that_fill_the_step_leave_nothing_to_select() -> None:
         Budget(2, 8),
         step=1,
         available=np.ones(10, bool),
-        wishes=Wishes(np.array([9, 4])),
+        prompt_settings=PromptSettings(np.array([9, 4])),
     )
     assert plan.prompt.tolist() == [9, 4]
     assert plan.n.tolist() == [4, 4]

@@ -2,6 +2,6 @@
 
 from workbench.pipeline.loop import advance, run
 from workbench.pipeline.pipeline import Pipeline, States
-from workbench.pipeline.rounds import NO_WISH, Wishes, rehearse
+from workbench.pipeline.rounds import NO_PROMPT_SETTINGS, PromptSettings, rehearse
 
-__all__ = ["NO_WISH", "Pipeline", "States", "Wishes", "advance", "rehearse", "run"]
+__all__ = ["NO_PROMPT_SETTINGS", "Pipeline", "PromptSettings", "States", "advance", "rehearse", "run"]

@@ -10,7 +10,7 @@ from workbench.pipeline.draws import generator
 from workbench.pipeline.fates import fates
 from workbench.pipeline.masking import estimated, masked
 from workbench.pipeline.pipeline import Pipeline, States
-from workbench.pipeline.rounds import NO_WISH, Clock, Wishes, bound, first_draft, gather
+from workbench.pipeline.rounds import NO_PROMPT_SETTINGS, Clock, PromptSettings, bound, first_draft, gather
 from workbench.stages import World
 from workbench.types import Advantage, Budget, Event, Rollouts, Step
 
@@ -24,16 +24,16 @@ def advance(
     step: int,
     seed: int = 0,
     available: np.ndarray | None = None,
-    wishes: Wishes = NO_WISH,
+    prompt_settings: PromptSettings = NO_PROMPT_SETTINGS,
 ) -> tuple[States, Step]:
     """One training step: rounds of select, allocate, amend, generate and reward until nothing more is wanted,
     then replay, score, estimate, update, observe. Returns the new states and the finished step.
 
-    available (N,) bool takes prompts out of the pool; None = all are in. wishes: what is pinned and boosted."""
+    available (N,) bool takes prompts out of the pool; None = all are in. prompt_settings: what is pinned and boosted."""
     clock, events = Clock(), []
     free = np.ones(len(world.pool), bool) if available is None else available
-    draft = first_draft(budget, step, free, wishes)
-    draft = gather(pipeline, states, world, draft, wishes, seed, clock, events)
+    draft = first_draft(budget, step, free, prompt_settings)
+    draft = gather(pipeline, states, world, draft, prompt_settings, seed, clock, events)
     rollouts, plan = draft.rollouts, draft.plan
     if rollouts is None or plan is None:
         raise ValueError(f"step {step}: {type(pipeline.decider('allocate')).__name__} asked for no rollout")

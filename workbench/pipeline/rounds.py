@@ -21,15 +21,15 @@ MAX_ROUNDS = 64
 """A step that still wants more after this many rounds ends with a warning."""
 
 
-class Wishes(NamedTuple):
-    """What the researcher wants of single prompts, beside `available`. pinned (K,) int64 rows that are in every step,
+class PromptSettings(NamedTuple):
+    """What the researcher has set for single prompts, beside `available`. pinned (K,) int64 rows that are in every step,
     before anybody selects; boost (N,) float64 weighs what is allocated to a prompt, None = 1 for all."""
 
     pinned: np.ndarray = np.empty(0, np.int64)
     boost: np.ndarray | None = None
 
 
-NO_WISH = Wishes()
+NO_PROMPT_SETTINGS = PromptSettings()
 
 
 class Clock:
@@ -64,9 +64,11 @@ def boosted(plan: Plan, factor: np.ndarray) -> Plan:
     return replace(plan, n=n)
 
 
-def first_draft(budget: Budget, step: int, available: np.ndarray, wishes: Wishes) -> Draft:
+def first_draft(budget: Budget, step: int, available: np.ndarray, prompt_settings: PromptSettings) -> Draft:
     """A step before its first round: pinned prompts are in, the selector is asked for the rest."""
-    return Draft(step, budget, available, wishes.pinned, wanted=max(budget.prompts - len(wishes.pinned), 0))
+    return Draft(
+        step, budget, available, prompt_settings.pinned, wanted=max(budget.prompts - len(prompt_settings.pinned), 0)
+    )
 
 
 def rehearse(
@@ -77,15 +79,21 @@ def rehearse(
     step: int,
     seed: int = 0,
     available: np.ndarray,
-    wishes: Wishes = NO_WISH,
+    prompt_settings: PromptSettings = NO_PROMPT_SETTINGS,
 ) -> Plan:
     """What the first round of a step would ask for: nothing is generated and nothing remembered. Raises what the methods
     raise where they cannot plan such a step."""
-    return _decide(pipeline, states, first_draft(budget, step, available, wishes), [], seed, wishes)[1]
+    draft = first_draft(budget, step, available, prompt_settings)
+    return _decide(pipeline, states, draft, [], seed, prompt_settings)[1]
 
 
 def _decide(
-    pipeline: Pipeline, states: States, draft: Draft, earlier: list[Plan], seed: int, wishes: Wishes = NO_WISH
+    pipeline: Pipeline,
+    states: States,
+    draft: Draft,
+    earlier: list[Plan],
+    seed: int,
+    prompt_settings: PromptSettings = NO_PROMPT_SETTINGS,
 ) -> tuple[Draft, Plan]:
     """One round's select, allocate and amend: the draft with its fresh prompts, and the plan (empty = nothing more)."""
     step, round_ = draft.step, draft.round
@@ -109,8 +117,8 @@ def _decide(
     method = pipeline.decider("allocate")
     plan = bound(method, "allocate", states)(draft, generator(seed, step, round_, "allocate", method.name))
     plan = _with_figures(plan, picked, selector.name, len(draft.available))
-    if wishes.boost is not None:
-        plan = boosted(plan, wishes.boost[plan.prompt])
+    if prompt_settings.boost is not None:
+        plan = boosted(plan, prompt_settings.boost[plan.prompt])
     for method in pipeline.actors("amend"):
         plan = bound(method, "amend", states)(plan, draft, generator(seed, step, round_, "amend", method.name))
     if pipeline.actors("branch"):  # forks fill a group up to what was asked for
@@ -141,7 +149,7 @@ def gather(
     states: States,
     world: World,
     draft: Draft,
-    wishes: Wishes,
+    prompt_settings: PromptSettings,
     seed: int,
     clock: Clock,
     events: list[Event],
@@ -151,7 +159,7 @@ def gather(
     parts: list[Rollouts] = []
     for round_ in range(MAX_ROUNDS):
         draft = draft.with_(round=round_, wanted=min(draft.wanted, len(draft.candidates())))
-        draft, plan = _decide(pipeline, states, draft, plans, seed, wishes)
+        draft, plan = _decide(pipeline, states, draft, plans, seed, prompt_settings)
         clock.lap("decide")
         if not plan.n_rollouts:
             return draft

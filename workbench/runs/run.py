@@ -19,7 +19,7 @@ import numpy as np
 from workbench.numerics.forks import trees_of
 from workbench.parallel import processes
 from workbench.parallel.watchdog import GRACE
-from workbench.pipeline import NO_WISH, Pipeline, States, advance, rehearse
+from workbench.pipeline import NO_PROMPT_SETTINGS, Pipeline, States, advance, rehearse
 from workbench.pipeline.masking import observed
 from workbench.runs import checkpoints
 from workbench.runs.steering.queue import Helm
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 class Run:
     """One experiment being run, one step at a time, everything recorded. A context manager.
 
-    budget, pipeline, available (N,) bool and wishes are those of the next step; commands change them. target: the step
+    budget, pipeline, available (N,) bool and prompt_settings are those of the next step; commands change them. target: the step
     after which it is done, experiment.steps; those made before a resume count. helm: who takes the commands, where it was
     made before the run."""
 
@@ -66,7 +66,7 @@ class Run:
             self.pipeline.check(self.world)
             self.budget = experiment.budget
             self.available = np.ones(len(self.world.pool), bool)
-            self.wishes = NO_WISH
+            self.prompt_settings = NO_PROMPT_SETTINGS
             self.helm = Helm() if helm is None else helm
             self._warmth = getattr(self.world, "temperature", None)
             self.states: States = self.pipeline.init(self.world.pool)
@@ -237,7 +237,7 @@ class Run:
             step=number,
             seed=e.seed,
             available=self.available,
-            wishes=self.wishes,
+            prompt_settings=self.prompt_settings,
         )
         self.n_steps = number
         # what handing over the step before cost: a step cannot hold the seconds of its own recording
@@ -290,7 +290,7 @@ class Run:
         try:
             rehearse(
                 new, states, self.budget, step=self.n_steps + 1, seed=self.experiment.seed, available=self.available,
-                wishes=self.wishes,
+                prompt_settings=self.prompt_settings,
             )  # fmt: skip
         except Exception as error:
             raise ValueError(f"{new.text} cannot plan the next step: {error}") from error

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from workbench.pipeline import Pipeline, Wishes, rehearse
+from workbench.pipeline import Pipeline, PromptSettings, rehearse
 from workbench.types import Budget, Plan
 from workbench.validate import RANGES, number, whole
 
@@ -52,7 +52,7 @@ def restore(run: Run, kind: str, payload: Mapping[str, Any], folded: bool = True
         run.budget = budget
     elif (row := _row(run, payload["prompt"])) is not None:
         run.available[row] = payload["to"]["available"]
-        run.wishes = _wishes(run, row, payload["to"])
+        run.prompt_settings = _prompt_settings(run, row, payload["to"])
 
 
 def setting(run: Run, payload: Mapping[str, Any], rehearsed: bool) -> Change:
@@ -75,7 +75,7 @@ def setting(run: Run, payload: Mapping[str, Any], rehearsed: bool) -> Change:
             rollouts = prompts * whole("group_size", payload["group_size"])
         if prompts > (left := int(run.available.sum())):
             raise ValueError(f"{prompts} prompts a step are more than the {left} there are")
-        if prompts < (pinned := len(run.wishes.pinned)):
+        if prompts < (pinned := len(run.prompt_settings.pinned)):
             raise ValueError(f"{pinned} prompts are pinned, more than {prompts} a step; free some first")
         budget = replace(budget, prompts=prompts, rollouts=rollouts)
         to = {"prompts": prompts, "rollouts": rollouts}
@@ -122,13 +122,16 @@ def prompt(run: Run, kind: str, payload: Mapping[str, Any], rehearsed: bool) -> 
 
 def _check_boost(run: Run, row: int, to: Mapping[str, Any]) -> None:
     """Raise ValueError where a boost would change nothing: every prompt of a step keeps two rollouts, or its one."""
-    wishes, available = _wishes(run, row, to), run.available.copy()
+    prompt_settings, available = _prompt_settings(run, row, to), run.available.copy()
     available[row] = True
-    pinned = wishes.pinned if row in wishes.pinned else np.append(wishes.pinned, row)
+    pinned = prompt_settings.pinned if row in prompt_settings.pinned else np.append(prompt_settings.pinned, row)
     if to["factor"] == 1 or len(pinned) > run.budget.prompts:
         return
-    plain = _wishes(run, row, {**to, "factor": 1.0}).boost
-    plans = [_rehearse(run, wishes=Wishes(pinned, boost), available=available) for boost in (plain, wishes.boost)]
+    plain = _prompt_settings(run, row, {**to, "factor": 1.0}).boost
+    plans = [
+        _rehearse(run, prompt_settings=PromptSettings(pinned, boost), available=available)
+        for boost in (plain, prompt_settings.boost)
+    ]
     without, with_ = (int(plan.n[plan.prompt == row].sum()) for plan in plans)
     if with_ == without:
         raise ValueError(
@@ -141,22 +144,22 @@ def wished(run: Run, kind: str, prompt: str, to: Mapping[str, Any], rehearsed: b
     """A prompt as `to` has it: pinned, available, factor."""
     row = _row(run, prompt)
     assert row is not None
-    wishes, available = _wishes(run, row, to), run.available.copy()
+    prompt_settings, available = _prompt_settings(run, row, to), run.available.copy()
     available[row] = to["available"]
-    if len(wishes.pinned) > run.budget.prompts:
+    if len(prompt_settings.pinned) > run.budget.prompts:
         raise ValueError(
-            f"{len(run.wishes.pinned)} prompts are pinned and a step has {run.budget.prompts}; free one, or set more prompts"
+            f"{len(run.prompt_settings.pinned)} prompts are pinned and a step has {run.budget.prompts}; free one, or set more prompts"
         )
     if available.sum() < run.budget.prompts:
         raise ValueError(
             f"{int(available.sum())} prompts would be left for steps of {run.budget.prompts}; set fewer prompts first"
         )
     if rehearsed:
-        _rehearse(run, wishes=wishes, available=available)
+        _rehearse(run, prompt_settings=prompt_settings, available=available)
     before = _wish(run, row)
 
     def act() -> None:
-        run.wishes, run.available = wishes, available
+        run.prompt_settings, run.available = prompt_settings, available
 
     return Change(kind, {"prompt": prompt, "to": dict(to), "before": before}, run.n_steps + 1, act)
 
@@ -207,7 +210,7 @@ def checkpoint(run: Run) -> Change:
 
 def _rehearse(run: Run, budget: Budget | None = None, **other: Any) -> Plan:
     """The coming step as the pipeline would plan it; whatever it objects to is the reason of a refusal."""
-    given = {"available": run.available, "wishes": run.wishes} | other
+    given = {"available": run.available, "prompt_settings": run.prompt_settings} | other
     try:
         return rehearse(
             run.pipeline, run.states, budget or run.budget, step=run.n_steps + 1, seed=run.experiment.seed, **given
@@ -218,18 +221,18 @@ def _rehearse(run: Run, budget: Budget | None = None, **other: Any) -> Plan:
 
 def _wish(run: Run, row: int) -> dict[str, Any]:
     """What is wished of a prompt now."""
-    boost = run.wishes.boost
+    boost = run.prompt_settings.boost
     factor = 1.0 if boost is None else float(boost[row])
-    return {"pinned": row in run.wishes.pinned, "available": bool(run.available[row]), "factor": factor}
+    return {"pinned": row in run.prompt_settings.pinned, "available": bool(run.available[row]), "factor": factor}
 
 
-def _wishes(run: Run, row: int, to: Mapping[str, Any]) -> Wishes:
-    """The wishes with those of one prompt replaced; pinned prompts stay in the order in which they were pinned."""
-    pinned = [r for r in run.wishes.pinned.tolist() if r != row or to["pinned"]]
+def _prompt_settings(run: Run, row: int, to: Mapping[str, Any]) -> PromptSettings:
+    """The prompt_settings with those of one prompt replaced; pinned prompts stay in the order in which they were pinned."""
+    pinned = [r for r in run.prompt_settings.pinned.tolist() if r != row or to["pinned"]]
     pinned += [row] if to["pinned"] and row not in pinned else []
-    boost = np.ones(len(run.world.pool)) if run.wishes.boost is None else run.wishes.boost.copy()
+    boost = np.ones(len(run.world.pool)) if run.prompt_settings.boost is None else run.prompt_settings.boost.copy()
     boost[row] = to["factor"]
-    return Wishes(np.array(pinned, np.int64), boost if (boost != 1).any() else None)
+    return PromptSettings(np.array(pinned, np.int64), boost if (boost != 1).any() else None)
 
 
 def _row(run: Run, prompt: object) -> int | None:

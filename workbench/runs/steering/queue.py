@@ -5,7 +5,7 @@ rehearse`), so that a method that cannot serve it says so now and not in the mid
 
 A pinned, boosted or dropped prompt could have been a method put in by a swap. But at select one method decides: it would
 have replaced the very selector that it steers, and amending the plan afterwards leaves the displaced prompts counted as
-chosen. So the wishes go to the loop (`pipeline.Wishes`): pinned prompts stand in the draft before anybody selects, boosts
+chosen. So the prompt_settings go to the loop (`pipeline.PromptSettings`): pinned prompts stand in the draft before anybody selects, boosts
 weigh what was allocated, dropped prompts are no candidates, and no method needs to know.
 
 Where several processes make the run, each has a helm and makes the same calls. The first one's requests and inbox are told

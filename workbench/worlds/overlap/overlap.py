@@ -33,7 +33,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from workbench.parallel import processes
-from workbench.pipeline import NO_WISH, Pipeline, States, Wishes
+from workbench.pipeline import NO_PROMPT_SETTINGS, Pipeline, PromptSettings, States
 from workbench.types import Budget, Step
 from workbench.worlds.overlap import waiting
 from workbench.worlds.overlap.waiting import Kept
@@ -46,7 +46,7 @@ class Settings(NamedTuple):
     pipeline: Pipeline
     budget: Budget
     available: np.ndarray | None = None
-    wishes: Wishes = NO_WISH
+    prompt_settings: PromptSettings = NO_PROMPT_SETTINGS
     temperature: float | None = None
 
     def same(self, other: Settings) -> bool:
@@ -54,14 +54,16 @@ class Settings(NamedTuple):
         mine, theirs = (self.available, other.available)
         alike = mine is theirs or (mine is not None and theirs is not None and np.array_equal(mine, theirs))
         return alike and all(
-            getattr(self, name) is getattr(other, name) for name in ("pipeline", "budget", "wishes")
+            getattr(self, name) is getattr(other, name) for name in ("pipeline", "budget", "prompt_settings")
         ) and self.temperature == other.temperature  # fmt: skip
 
     def mark(self, staleness: int) -> str:
         """Equal for settings by which another process plans alike."""
         free = np.empty(0, bool) if self.available is None else self.available
-        boost = np.empty(0) if self.wishes.boost is None else self.wishes.boost
-        return waiting.mark(self.pipeline, self.budget, free, self.wishes.pinned, boost, self.temperature, staleness)
+        boost = np.empty(0) if self.prompt_settings.boost is None else self.prompt_settings.boost
+        return waiting.mark(
+            self.pipeline, self.budget, free, self.prompt_settings.pinned, boost, self.temperature, staleness
+        )
 
 
 class _Held:
@@ -143,13 +145,13 @@ class Overlap:
         step: int,
         seed: int = 0,
         available: np.ndarray | None = None,
-        wishes: Wishes = NO_WISH,
+        prompt_settings: PromptSettings = NO_PROMPT_SETTINGS,
     ) -> tuple[States, Step]:
         """The finished step and the states after it, as `pipeline.advance`. Between two calls nothing is generated, and
         the sampler holds the newest weights."""
         check_overlap(pipeline, self.staleness)
         free = None if available is None else available.copy()
-        settings = Settings(pipeline, budget, free, wishes, getattr(world, "temperature", None))
+        settings = Settings(pipeline, budget, free, prompt_settings, getattr(world, "temperature", None))
         if self._settings is None or not settings.same(self._settings):
             self._give_up()
             self._settings = settings

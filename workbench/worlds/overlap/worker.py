@@ -111,7 +111,7 @@ class Ahead:
         self._error: BaseException | None = None
         self._abandoned, self._waited = False, 0.0
         half = self._half = _Half(world, self, kept)
-        pipeline, budget, available, wishes = settings[:4]
+        pipeline, budget, available, prompt_settings = settings[:4]
         card = torch.cuda.current_device() if torch.cuda.is_initialized() else None
 
         def work() -> None:
@@ -120,7 +120,7 @@ class Ahead:
                     torch.cuda.set_device(card)
                 processes.speak_in(aside)
                 _, self._done = advance(
-                    pipeline, states, half, budget, step=step, seed=seed, available=available, wishes=wishes  # type: ignore[arg-type]
+                    pipeline, states, half, budget, step=step, seed=seed, available=available, prompt_settings=prompt_settings  # type: ignore[arg-type]
                 )  # fmt: skip
             except BaseException as error:
                 self._error = error
