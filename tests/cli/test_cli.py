@@ -8,6 +8,7 @@ import sys
 
 from workbench import Experiment, Store
 from workbench.cli.main import main
+from workbench.models.needs import memory_warning
 from workbench.pipeline import catalog
 
 
@@ -108,10 +109,8 @@ def test_ctrl_c_ends_after_the_step_with_everything_recorded(tmp_path) -> None:
 
 
 def test_little_memory_is_said_before_it_hurts() -> None:
-    from workbench.cli import terminal
-
-    assert terminal.memory_short(0.001) is None
-    assert "GiB of memory are free and this model wants about 1000000" in str(terminal.memory_short(1e6))
+    assert memory_warning(0.001) is None
+    assert "GiB of memory are free and this model wants about 1000000" in str(memory_warning(1e6))
 
 
 def test_a_misspelt_method_gets_a_suggestion(tmp_path, capsys) -> None:

@@ -139,11 +139,9 @@ def engines() -> Iterator[Finding]:
 
 def memory() -> Iterator[Finding]:
     """Free memory against what each model needs; `tiny` must fit, the others may not."""
-    import psutil
+    from workbench.models.needs import NEEDS_GIB, free_gib
 
-    from workbench.cli.main import NEEDS_GIB
-
-    free = psutil.virtual_memory().available / 2**30
+    free = free_gib()
     for model, needed in NEEDS_GIB.items():
         if free >= needed:
             yield Finding(f"memory for {model}", OK, f"{free:.1f} GiB free, about {needed:g} needed")

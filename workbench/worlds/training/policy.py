@@ -18,7 +18,7 @@ from safetensors.torch import load_file
 from transformers import PreTrainedModel
 
 from workbench import validate
-from workbench.models import quiet
+from workbench.models.pretrained import quiet
 from workbench.parallel import processes
 from workbench.types import Advantage, Batch, Loss, Ragged
 from workbench.worlds.engines.forward import answer_statistics

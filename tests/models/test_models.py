@@ -181,7 +181,7 @@ def test_unusable_names_are_explained(tmp_path, monkeypatch):
         models.load(tmp_path)
     with pytest.raises(ValueError, match="goes with the model 'smollm2'"):
         models.load("tiny", wheel="x.whl")
-    monkeypatch.setattr(models, "_pretrained", lambda *_: (_ for _ in ()).throw(OSError("offline")))
+    monkeypatch.setattr(models, "pretrained", lambda *_: (_ for _ in ()).throw(OSError("offline")))
     with pytest.raises(models.ModelUnavailable, match=r"'some/model'.*offline"):
         models.load("some/model")
 
