@@ -1,10 +1,12 @@
-"""Imports run one way, and the core needs numpy alone."""
+"""Imports run one way and in no circle, and the core needs numpy alone."""
 
 from __future__ import annotations
 
 import ast
+import json
 import subprocess
 import sys
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -26,38 +28,55 @@ HEAVY = (
     "vllm",
 )
 
-MAY_IMPORT = {
+LEAVES = {"types", "validate", "version"}
+CORE = LEAVES | {"numerics", "stages", "methods", "pipeline"}
+RUNNING = CORE | {"tasks", "models", "parallel", "store", "worlds", "runs"}
+MAY_IMPORT: dict[str, set[str]] = {
     "types": set(),
-    "settings": set(),
-    "numerics": {"types", "numerics"},
-    "pauses": set(),
-    "stages": {"types", "pauses"},
-    "methods": {"types", "numerics", "pauses", "stages", "methods"},
-    "branching": {"types", "pauses", "stages"},
-    "catalog": {"settings", "methods", "stages"},
-    "pipeline": {"types", "numerics", "stages", "branching", "catalog", "methods"},
-    "tasks": {"types", "settings", "numerics", "tasks"},
-    "store": {"types", "store", "numerics"},
-    "analysis": {"types", "numerics", "stages", "methods", "catalog", "pipeline", "worlds", "store", "analysis"},
+    "validate": set(),
+    "version": set(),
+    "numerics": {"types"},
+    "stages": {"types"},
+    "models": {"validate"},
+    "parallel": {"validate"},
+    "methods": {"types", "numerics", "stages"},
+    "pipeline": {"types", "numerics", "stages", "methods", "validate"},
+    "tasks": {"types", "numerics", "validate"},
+    "store": {"types", "numerics", "version"},
+    "worlds": RUNNING - {"methods", "runs", "version"},
+    "runs": RUNNING,
+    "analysis": RUNNING - {"tasks", "models", "parallel"},
+    "views": CORE - {"methods"} | {"store", "analysis", "runs"},
+    "report": {"types", "stages", "pipeline", "store", "analysis", "views.parts", "views.data"},
+    "reference": {"pipeline.catalog", "stages", "store.schema", "store.questions", "views.glossary"},
+    "cli": RUNNING | {"analysis", "views", "report", "reference"},
+    "workbench": RUNNING | {"analysis", "views", "report"},
 }
-"""Part of the package -> parts that it may import. What is not listed lies above and may import all of these."""
+"""Part of the package -> parts, or files of parts, that it may import besides itself; `workbench` is the package's own
+`__init__`. A part that is not here has no rule yet, which is a failure: write its row."""
 
-TORCH_AT_THE_TOP = ("worlds", "plugins", "models")
-"""Where torch may be imported at the top of a module, besides scripts that make models."""
+BY_FILE: dict[str, set[str]] = {"workbench.models.make_tiny": {"tasks", "types"}}
+"""Files that may import more than their part: the tiny model is trained on questions of the tasks."""
 
-CORE = ("types", "pauses", "stages", "branching", "pipeline", "catalog", "numerics", "methods")
+BASES = {"grpo", "dapo_dynamic_sampling"}
+"""Methods that their variants build on; a method imports no other."""
 
-
-def modules() -> list[Path]:
-    return sorted(p for p in ROOT.rglob("*.py") if "__pycache__" not in p.parts)
-
-
-def part_of(path: Path) -> str:
-    return path.relative_to(ROOT).parts[0].removesuffix(".py")
+TORCH_AT_THE_TOP = ("worlds", "models")
+"""Parts where torch may be imported at the top of a module."""
 
 
-def imported(path: Path, *, top_only: bool = False) -> set[str]:
-    """Dotted names that a module imports, relative ones resolved; without those for type checkers alone."""
+def name_of(path: Path) -> str:
+    """A file as it is imported: `workbench.types.rollouts`; a package for its `__init__`."""
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(("workbench", *(parts[:-1] if parts[-1] == "__init__" else parts)))
+
+
+FILES = {name_of(path): path for path in sorted(ROOT.rglob("*.py"))}
+
+
+def imported(path: Path, *, top_only: bool = False, typed: bool = True) -> set[str]:
+    """Dotted names that a file imports, inside functions and, where `typed`, for type checkers alone; what comes from a file
+    of the package is that file's name."""
     tree = ast.parse(path.read_text())
     checked_only = {
         id(inner)
@@ -65,48 +84,85 @@ def imported(path: Path, *, top_only: bool = False) -> set[str]:
         if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
         for inner in ast.walk(node)
     }
-    nodes = tree.body if top_only else ast.walk(tree)
     package = ("workbench", *path.relative_to(ROOT).parts[:-1])
     names = set()
-    for node in nodes:
-        if id(node) in checked_only:
+    for node in tree.body if top_only else ast.walk(tree):
+        if id(node) in checked_only and not typed:
             continue
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
-            base = ".".join(package[: len(package) - node.level + 1]) if node.level else ""
-            module = ".".join(filter(None, [base, node.module or ""]))
-            names |= {f"{module}.{alias.name}" for alias in node.names}
+            base = package[: len(package) - node.level + 1] if node.level else ()
+            module = ".".join([*base, *filter(None, [node.module])])
+            names |= {f if (f := f"{module}.{alias.name}") in FILES else module for alias in node.names}
     return names
 
 
-@pytest.mark.parametrize("path", modules(), ids=lambda p: str(p.relative_to(ROOT)))
-def test_imports_run_one_way(path: Path) -> None:
-    part = part_of(path)
-    if part not in MAY_IMPORT:
-        return
-    parts = {name.split(".")[1] for name in imported(path) if name.startswith("workbench.")}
-    wrong = {p for p in parts if p != part and (ROOT / p).exists() | (ROOT / f"{p}.py").exists()} - MAY_IMPORT[part]
-    assert not wrong, f"{path.name} imports {', '.join(sorted(wrong))}"
+def part_of(name: str) -> str:
+    """The part of the package in which a file lies."""
+    return name.split(".")[1] if "." in name else name
 
 
-@pytest.mark.parametrize("path", modules(), ids=lambda p: str(p.relative_to(ROOT)))
-def test_torch_stands_at_the_top_of_worlds_alone(path: Path) -> None:
-    roots = {name.split(".")[0] for name in imported(path, top_only=True)}
-    if part_of(path) not in (*TORCH_AT_THE_TOP, "make_tiny"):
-        assert not roots & {"torch", "transformers", "vllm"}
+def may_import(name: str, other: str) -> bool:
+    """Whether the table lets one file of the package import another."""
+    part = part_of(name)
+    if part == part_of(other):
+        siblings = part == "methods" and "methods" not in (name.split(".")[-1], other.split(".")[-1])
+        own = name.split(".")[:3] == other.split(".")[:3]
+        return not siblings or own or other.split(".")[2] in BASES
+    allowed = MAY_IMPORT[part] | BY_FILE.get(name, set())
+    return any(f"{other}.".startswith(f"workbench.{one}.") for one in allowed)
 
 
-@pytest.mark.parametrize("path", [p for p in modules() if part_of(p) in ("types", "numerics")], ids=lambda p: p.name)
-def test_types_and_numerics_import_numpy_and_the_standard_library(path: Path) -> None:
-    roots = {name.split(".")[0] for name in imported(path)}
-    assert roots <= {"numpy", "workbench"} | sys.stdlib_module_names
-
-
-def python(code: str) -> subprocess.CompletedProcess:
-    return subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=ROOT.parent, timeout=60
+def test_every_import_obeys_the_table() -> None:
+    assert {part_of(name) for name in FILES} - set(MAY_IMPORT) == set(), (
+        "a part of the package has no row in MAY_IMPORT"
     )
+    wrong = [
+        f"{name} imports {other}"
+        for name, path in FILES.items()
+        for other in sorted(imported(path) & FILES.keys())
+        if not may_import(name, other)
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.xfail(strict=False, reason="the circles of cli, runs, store and worlds are being opened")
+def test_no_two_files_import_each_other_however_far_around() -> None:
+    graph = {name: imported(path) & FILES.keys() - {name} for name, path in FILES.items()}
+    assert sum(map(len, graph.values())) > len(FILES)
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        pytest.fail("a circle of imports: " + " <- ".join(error.args[1]))
+
+
+def test_torch_stands_at_the_top_of_worlds_and_models_alone() -> None:
+    heavy = {"torch", "transformers", "vllm"}
+    wrong = [
+        name
+        for name, path in FILES.items()
+        if part_of(name) not in TORCH_AT_THE_TOP and heavy & {n.split(".")[0] for n in imported(path, top_only=True)}
+    ]
+    assert not wrong, f"torch or what needs it, imported at the top of {', '.join(wrong)}"
+
+
+def test_types_and_numerics_import_numpy_and_the_standard_library() -> None:
+    allowed = {"numpy", "workbench"} | sys.stdlib_module_names
+    wrong = {
+        name: foreign
+        for name, path in FILES.items()
+        if part_of(name) in ("types", "numerics")
+        and (foreign := {n.split(".")[0] for n in imported(path, typed=False)} - allowed)
+    }
+    assert not wrong
+
+
+def python(code: str) -> str:
+    """What another Python prints."""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=ROOT.parent)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 def test_the_core_runs_where_nothing_heavy_is_installed() -> None:
@@ -122,21 +178,19 @@ for cls in catalog.methods().values():
     cls().verbs
 print(len(catalog.methods()), catalog.table().count("\\n"))
 """)
-    assert done.returncode == 0, done.stderr
-    methods, rows = map(int, done.stdout.split())
+    methods, rows = map(int, done.split())
     assert rows == methods + 1
 
 
-def test_importing_the_package_loads_nothing_heavy() -> None:
-    done = python(f"import sys, workbench; print([m for m in {HEAVY!r} if m in sys.modules])")
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.strip() == "[]"
-
-
-def test_the_catalog_loads_nothing_heavy() -> None:
-    done = python(
-        "import sys; from workbench import catalog, pipeline; catalog.methods();"
-        f"print([m for m in {HEAVY!r} if m in sys.modules])"
+def test_importing_the_package_and_its_catalog_loads_nothing_heavy() -> None:
+    loaded = json.loads(
+        python(f"""
+import json, sys
+import workbench
+package = [m for m in {HEAVY!r} if m in sys.modules]
+from workbench import catalog, pipeline
+catalog.methods()
+print(json.dumps([package, [m for m in {HEAVY!r} if m in sys.modules]]))
+""")
     )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.strip() == "[]"
+    assert loaded == [[], []]
