@@ -41,6 +41,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "parallel": {"validate"},
     "methods": {"types", "numerics", "stages"},
     "pipeline": {"types", "numerics", "stages", "methods", "validate"},
+    "testing": CORE,
     "tasks": {"types", "numerics", "validate"},
     "store": {"types", "numerics", "version"},
     "worlds": RUNNING - {"methods", "runs", "version"},
@@ -176,10 +177,9 @@ from workbench import catalog
 from workbench.pipeline import Pipeline
 for cls in catalog.methods().values():
     cls().verbs
-print(len(catalog.methods()), catalog.table().count("\\n"))
+print(len(catalog.methods()))
 """)
-    methods, rows = map(int, done.split())
-    assert rows == methods + 1
+    assert int(done) > 50
 
 
 def test_importing_the_package_and_its_catalog_loads_nothing_heavy() -> None:

@@ -42,11 +42,8 @@ def __getattr__(name: str) -> object:
         return import_module("workbench.pipeline.catalog")
     if name in _HOME:
         return getattr(import_module(_HOME[name]), name)
-    for cls in import_module("workbench.pipeline.catalog").methods().values():
-        if cls.__name__ == name:
-            return cls
-    raise AttributeError(f"workbench has no {name!r}; it has {', '.join(__all__)} and the methods of workbench.catalog")
+    raise AttributeError(f"workbench has no {name!r}; it has {', '.join(__all__)}; methods are in workbench.methods")
 
 
 def __dir__() -> list[str]:
-    return [*__all__, *(cls.__name__ for cls in import_module("workbench.pipeline.catalog").methods().values())]
+    return __all__

@@ -57,9 +57,3 @@ def test_only_keeps_some_verbs() -> None:
     assert only.verbs == ("select",)
     with pytest.raises(ValueError, match="Grpo acts at estimate, loss"):
         Only(catalog.make("grpo"), "select")
-
-
-def test_the_table_has_a_row_for_every_method() -> None:
-    lines = catalog.table().splitlines()
-    assert len(lines) == 2 + len(catalog.methods())
-    assert "| `mopps` | [MoPPS" in catalog.table()

@@ -80,14 +80,3 @@ def read(tree: ast.expr) -> Method:
     by_name = {cls.__name__.lower(): slug for slug, cls in methods().items()}
     slug = call.func.id.lower()
     return make(by_name.get(slug, slug), **settings)
-
-
-def table() -> str:
-    """The method table of the README, in Markdown."""
-    rows = ["| method | paper | acts at | source |", "|---|---|---|---|"]
-    for slug, cls in methods().items():
-        card = cls.card
-        paper = f"[{card.title}](https://arxiv.org/abs/{card.arxiv})" if card.arxiv else card.title
-        verbs = ", ".join(v for v in VERBS if hasattr(cls, v))
-        rows.append(f"| `{slug}` | {paper} | {verbs} | {card.source} |")
-    return "\n".join(rows)

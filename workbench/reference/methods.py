@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+from collections.abc import Callable
 from dataclasses import MISSING, fields
 from types import FunctionType, ModuleType
 
@@ -36,18 +37,35 @@ DOES = {
 """Verb -> what a method does there."""
 
 
-def table() -> str:
-    """All methods as a Markdown table, each with its page."""
-    rows = ["| method | paper | acts at | source |", "|---|---|---|---|"]
+def rows(named: Callable[[str], str]) -> list[str]:
+    """The lines of a Markdown table of all methods; `named` writes a slug."""
+    lines = ["| method | paper | acts at | source |", "|---|---|---|---|"]
     for slug, cls in catalog.methods().items():
         card = cls.card
         paper = f"[{card.title}](https://arxiv.org/abs/{card.arxiv})" if card.arxiv else card.title
         verbs = ", ".join(v for v in VERBS if hasattr(cls, v))
-        rows.append(f"| [`{slug}`](methods/{slug}.md) | {paper} | {verbs} | {card.source} |")
+        lines.append(f"| {named(slug)} | {paper} | {verbs} | {card.source} |")
+    return lines
+
+
+def table() -> str:
+    """All methods as a Markdown table, each with its page."""
     grades = [f"- **{grade}**: {what}" for grade, what in GRADES.items()]
     verbs = [f"- **{v}**: {DOES[v]}{'; the last method that has it decides' if v in DECIDES else ''}" for v in VERBS]
     return "\n".join(
-        ["# Methods", "", *rows, "", "## Where they act", "", *verbs, "", "## How well a source is known", "", *grades]
+        [
+            "# Methods",
+            "",
+            *rows(lambda slug: f"[`{slug}`](methods/{slug}.md)"),
+            "",
+            "## Where they act",
+            "",
+            *verbs,
+            "",
+            "## How well a source is known",
+            "",
+            *grades,
+        ]
     )
 
 
