@@ -37,7 +37,7 @@ def elsewhere(tmp_path):
     )
     (tmp_path / "e.toml").write_text(experiment.to_toml())
     with (tmp_path / "log").open("w") as log:
-        command = [sys.executable, "-m", "workbench.cli.main", "run", str(tmp_path / "e.toml")]
+        command = [sys.executable, "-m", "workbench", "run", str(tmp_path / "e.toml")]
         process = subprocess.Popen(command, stdout=log, stderr=log)
         remote, end = None, time.monotonic() + 60
         while remote is None or not remote.n_steps:

@@ -57,9 +57,7 @@ def _running(experiment: Experiment, folder: str) -> Iterator[tuple[Remote, int]
     """A run in a process of its own, with its first steps made, and the id of that process."""
     toml = Path(folder) / "experiment.toml"
     toml.write_text(experiment.with_(store=f"{folder}/store").to_toml(), encoding="utf-8")
-    process = subprocess.Popen(
-        [sys.executable, "-m", "workbench.cli.main", "run", str(toml)], stdout=subprocess.DEVNULL
-    )
+    process = subprocess.Popen([sys.executable, "-m", "workbench", "run", str(toml)], stdout=subprocess.DEVNULL)
     try:
         yield _reached(f"{folder}/store", process), process.pid
     finally:
@@ -212,7 +210,7 @@ def _watched(case: str, who: str, watching: Callable[[str], AbstractContextManag
         command = [
             sys.executable,
             "-m",
-            "workbench.cli.main",
+            "workbench",
             "dashboard",
             remote.store_url,
             "--port",

@@ -27,7 +27,7 @@ def bench(case: str | None) -> Iterator[Figure]:
     for model in ("smollm2", "tiny"):
         if case in (None, model):
             with tempfile.TemporaryDirectory() as store:
-                command = [sys.executable, "-m", "workbench.cli.main", "demo", "--model", model, "--steps", "1"]
+                command = [sys.executable, "-m", "workbench", "demo", "--model", model, "--steps", "1"]
                 began = time.perf_counter()
                 process = subprocess.Popen([*command, "--store", store, "--no-dashboard"], stdout=subprocess.DEVNULL)
                 while process.poll() is None and not _recorded(Path(store)):

@@ -86,7 +86,7 @@ def test_without_network_the_demo_goes_on_with_tiny(monkeypatch, capsys) -> None
 
 
 def test_ctrl_c_ends_after_the_step_with_everything_recorded(tmp_path) -> None:
-    command = [sys.executable, "-m", "workbench.cli.main", "demo", "--sim", "--steps", "1000000", "--no-dashboard"]
+    command = [sys.executable, "-m", "workbench", "demo", "--sim", "--steps", "1000000", "--no-dashboard"]
     process = subprocess.Popen([*command, "--store", str(tmp_path)], stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     shown = []

@@ -100,7 +100,7 @@ def test_without_a_store_nothing_is_made(tmp_path, capsys):
 
 
 def test_who_reads_may_leave_early(folder):
-    command = [sys.executable, "-m", "workbench.cli.main", "show", folder, "--step", "last", "--json"]
+    command = [sys.executable, "-m", "workbench", "show", folder, "--step", "last", "--json"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         process.stdout.close()
         assert process.stderr.read() == ""

@@ -20,7 +20,7 @@ from workbench.store.schema import comments
 @pytest.fixture(scope="module")
 def built(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("site")
-    build(folder)
+    build(folder, build_parser())
     return folder
 
 
@@ -69,7 +69,7 @@ def test_every_link_leads_somewhere(built):
 
 def test_an_installed_wheel_has_the_pages_made_from_code(monkeypatch, tmp_path):
     monkeypatch.setattr(site, "ROOT", tmp_path / "nowhere")
-    made = {p.relative_to(tmp_path / "out").as_posix() for p in build(tmp_path / "out")}
+    made = {p.relative_to(tmp_path / "out").as_posix() for p in build(tmp_path / "out", build_parser())}
     assert {"index.html", "methods.html", "methods/mopps.html", "schema.html", "cli.html", "glossary.html"} <= made
     assert "which.html" not in made
     test_every_link_leads_somewhere(tmp_path / "out")
@@ -104,7 +104,7 @@ def test_every_verb_and_grade_is_explained():
 def test_a_full_folder_is_left_alone(tmp_path):
     (tmp_path / "mine.txt").write_text("x")
     with pytest.raises(FileExistsError, match="choose a new folder"):
-        build(tmp_path)
+        build(tmp_path, build_parser())
 
 
 def test_the_page_of_choices_names_methods_and_pages_that_exist():

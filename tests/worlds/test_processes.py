@@ -82,7 +82,7 @@ def test_a_killed_run_of_two_processes_is_resumed_by_torchrun_as_the_run_of_one(
     (tmp_path / "e.toml").write_text(TINY.to_toml())
     command = [
         sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2",
-        "-m", "workbench.cli.main", "run", "e.toml", "--store", "two", "--resume", run,
+        "-m", "workbench", "run", "e.toml", "--store", "two", "--resume", run,
     ]  # fmt: skip
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stderr

@@ -1,31 +1,25 @@
-"""`workbench compare` and `workbench sweep`: runs side by side at equal cost, and the runs to be compared."""
+"""`workbench compare`: which pipeline learned more at equal cost, over seeds."""
 
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
 
 def add_parser(commands: argparse._SubParsersAction) -> None:
-    """Register both."""
-    compare = commands.add_parser("compare", help="which pipeline learned more at equal cost, over seeds")
-    compare.add_argument("runs", nargs="*", help="run ids (default: all of the store)")
-    compare.add_argument("--store", default="store", help="folder where runs are kept (default: ./%(default)s)")
-    compare.add_argument(
+    """Register it."""
+    parser = commands.add_parser("compare", help="which pipeline learned more at equal cost, over seeds")
+    parser.add_argument("runs", nargs="*", help="run ids (default: all of the store)")
+    parser.add_argument("--store", default="store", help="folder where runs are kept (default: ./%(default)s)")
+    parser.add_argument(
         "--at", dest="axis", default="tokens", choices=("rollouts", "tokens", "trained_tokens", "seconds", "step")
     )
-    compare.add_argument("--baseline", help="pipeline that the others are compared with (default: grpo)")
-    compare.add_argument(
+    parser.add_argument("--baseline", help="pipeline that the others are compared with (default: grpo)")
+    parser.add_argument(
         "--measure", default="pass@1", help="pass@k or majority@k of the evaluation (default: %(default)s)"
     )
-    compare.add_argument("--set", default="", help="a further evaluation set by its name (default: the first)")
-    compare.add_argument("--target", type=float, help="also the cost to this pass rate")
-    compare.set_defaults(command=_compare)
-
-    sweep = commands.add_parser("sweep", help="run several pipelines and seeds from one TOML file; goes on when killed")
-    sweep.add_argument("file", type=Path)
-    sweep.add_argument("--store", help="instead of the file's")
-    sweep.set_defaults(command=_sweep)
+    parser.add_argument("--set", default="", help="a further evaluation set by its name (default: the first)")
+    parser.add_argument("--target", type=float, help="also the cost to this pass rate")
+    parser.set_defaults(command=_compare)
 
 
 def _compare(args: argparse.Namespace) -> int:
@@ -71,15 +65,3 @@ def _difference(row: dict, mean: str, low: str, high: str, baseline: str) -> str
     if row["pairs"] < 2:
         return f"{row[mean]:+.3f} ({row['pairs']} pair)"
     return f"{row[mean]:+.3f} ({row[low]:+.3f} .. {row[high]:+.3f})"
-
-
-def _sweep(args: argparse.Namespace) -> int:
-    from workbench.parallel import processes
-    from workbench.runs.sweep import Sweep
-
-    sweep = Sweep.from_toml(args.file)
-    runs = sweep.run(lambda text: print(text, flush=True), store=args.store)
-    where = args.store or sweep.experiment.store
-    if not processes.place():
-        print(f"{len(runs)} runs in {where}; compare them: workbench compare --store {where}")
-    return 0

@@ -1,4 +1,4 @@
-"""What this machine can run, and why not: one line per thing, with the way out.
+"""`workbench doctor`: what this machine can run, and why not, one line per thing, with the way out.
 
 Each check is a function of nothing (or of the store's folder) that returns findings; a check looks and changes nothing
 but a file it writes into the store's folder and removes. Nothing is fetched.
@@ -6,6 +6,7 @@ but a file it writes into the store's folder and removes. Nothing is fetched.
 
 from __future__ import annotations
 
+import argparse
 import importlib.util
 import json
 import os
@@ -270,6 +271,14 @@ def examine(store_url: str = "store") -> list[Finding]:
             way = "install the package that it names again" if isinstance(error, ImportError) else ""
             found.append(Finding(name, BROKEN, f"{type(error).__name__}: {error}"[:300], way))
     return found
+
+
+def add_parser(commands: argparse._SubParsersAction) -> None:
+    """Register it."""
+    parser = commands.add_parser("doctor", help="what this machine can run, and why not")
+    parser.add_argument("--store", default="store", help="folder where runs shall be kept (default: ./%(default)s)")
+    parser.add_argument("--json", action="store_true", help="the findings as JSON")
+    parser.set_defaults(command=lambda args: report(args.store, as_json=args.json))
 
 
 def report(store_url: str = "store", *, as_json: bool = False) -> int:

@@ -60,7 +60,7 @@ def dashboard(store_url: str, run: str, port: int | None, browser: bool) -> Iter
         return
     port = free_port(port)
     console.print(f"dashboard [bold]http://{HOST}:{port}/[/] (up in a few seconds)")
-    command = [sys.executable, "-m", "workbench.cli.main", "dashboard", store_url, "--run", run, "--port", str(port)]
+    command = [sys.executable, "-m", "workbench", "dashboard", store_url, "--run", run, "--port", str(port)]
     if not browser:
         command.append("--no-browser")
     # its own group: Ctrl-C in this terminal is for the run, the dashboard ends with the demo

@@ -10,6 +10,7 @@ import json
 import os
 import re
 import shutil
+from argparse import ArgumentParser
 from collections.abc import Collection
 from html import escape
 from itertools import pairwise
@@ -45,14 +46,14 @@ IMAGES = (".png", ".svg", ".jpg")
 """Endings of the files that a page may show; they are copied."""
 
 
-def pages() -> dict[str, tuple[str, str]]:
+def pages(parser: ArgumentParser) -> dict[str, tuple[str, str]]:
     """Page of the site -> (Markdown, the file of the tree it was written in, "" where it was generated)."""
     from workbench.pipeline import catalog
 
     found = {
         "methods.md": (methods.table(), ""),
         "schema.md": (tables.store(), ""),
-        "cli.md": (tables.cli(), ""),
+        "cli.md": (tables.cli(parser), ""),
         "glossary.md": (tables.glossary(), ""),
     }
     found |= {f"methods/{slug}.md": (methods.page(slug), "") for slug in catalog.methods()}
@@ -120,9 +121,11 @@ def index(found: dict[str, tuple[str, str]]) -> str:
     return "\n".join(lines)
 
 
-def build(out: str | Path) -> list[Path]:
-    """Write the site into a folder, new or made by an earlier call; returns its pages. Open index.html."""
-    out, found = Path(out), pages()
+def build(out: str | Path, parser: ArgumentParser) -> list[Path]:
+    """Write the site into a folder, new or made by an earlier call; returns its pages. Open index.html.
+
+    parser: the command line that the page of commands is made from."""
+    out, found = Path(out), pages(parser)
     if out.exists() and any(out.iterdir()) and not (out / "index.html").exists():
         raise FileExistsError(f"{out} is not empty and holds no site; choose a new folder")
     place = {file: page for page, (_, file) in found.items() if file}

@@ -42,20 +42,18 @@ def commands(parser: argparse.ArgumentParser) -> Iterator[tuple[str, argparse.Ar
     """(name, parser, help) of every command, those of groups as "store info"."""
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
-            said = {a.dest: a.help or "" for a in action._choices_actions}
+            help_of = {a.dest: a.help or "" for a in action._choices_actions}
             for name, sub in action.choices.items():
-                yield name, sub, said.get(name, "")
+                yield name, sub, help_of.get(name, "")
                 yield from ((f"{name} {inner}", p, h) for inner, p, h in commands(sub))
 
 
-def cli() -> str:
+def cli(parser: argparse.ArgumentParser) -> str:
     """Every command and option, from the parser itself."""
-    from workbench.cli.main import build_parser
-
     lines = ["# Command line", "", "`workbench --traceback COMMAND` shows where an error came from.", ""]
-    for name, parser, said in commands(build_parser()):
-        lines += [f"## workbench {name}", "", said or (parser.description or ""), ""]
-        options = [a for a in parser._actions if not isinstance(a, argparse._SubParsersAction | argparse._HelpAction)]
+    for name, command, text in commands(parser):
+        lines += [f"## workbench {name}", "", text or (command.description or ""), ""]
+        options = [a for a in command._actions if not isinstance(a, argparse._SubParsersAction | argparse._HelpAction)]
         if not options:
             continue
         lines += ["| option | default | |", "|---|---|---|"]

@@ -1,0 +1,5 @@
+"""`python -m workbench` is `workbench`."""
+
+from workbench.cli.main import main
+
+raise SystemExit(main())

@@ -1,0 +1,53 @@
+"""`workbench dashboard`: watch the runs of a store, live or finished."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from tempfile import TemporaryDirectory
+
+
+def add_parser(commands: argparse._SubParsersAction) -> None:
+    """Register it."""
+    parser = commands.add_parser("dashboard", help="watch the runs of a store")
+    parser.add_argument("store", nargs="?", default="store")
+    parser.add_argument("--sample", action="store_true", help="small recorded runs that come with the tree; no model")
+    parser.add_argument("--run", help="the run to show first (default: the newest)")
+    parser.add_argument("--port", type=int, default=5006)
+    parser.add_argument("--no-browser", action="store_true")
+    parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: this machine only)")
+    parser.add_argument(
+        "--token", help="who has it may steer, others may look; made and printed where --host needs one"
+    )
+    parser.set_defaults(command=_dashboard)
+
+
+def _dashboard(args: argparse.Namespace) -> int:
+    if args.sample:
+        from workbench.store.sample import copy_sample
+
+        with TemporaryDirectory(prefix="workbench-sample-") as copy:
+            return _show(str(copy_sample(copy)), args)
+    return _show(args.store, args)
+
+
+def _show(store: str, args: argparse.Namespace) -> int:
+    from workbench.store.urls import is_there
+    from workbench.views import serve
+
+    if not is_there(store):
+        raise FileNotFoundError(
+            f"there is no store in {store!r}; `workbench demo` makes one, `workbench dashboard --sample` shows recorded runs"
+        )
+    if hasattr(os, "nice"):
+        os.nice(10)  # where cores are short, who watches waits and not who trains
+    server, url = serve(
+        store, args.run, port=args.port, open=not args.no_browser, threaded=False, host=args.host, token=args.token
+    )
+    print(f"dashboard of {store}: {url}   (Ctrl-C ends it; runs go on)", flush=True)
+    if "token=" in url:
+        print(
+            "that address steers runs; without /enter?token=... it only shows them. It is not encrypted: use a tunnel"
+        )
+    server.io_loop.start()
+    return 0
