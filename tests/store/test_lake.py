@@ -48,16 +48,14 @@ def timeless(table: pa.Table) -> list[str]:
     return rounded(table.select([f.name for f in table.schema if not pa.types.is_timestamp(f.type)]))
 
 
-@pytest.mark.parametrize("name", load())
-def test_a_question_has_the_answer_of_a_folder(twins, name):
-    folder, shared = (store.ask(name, **params(load()[name], "twin")) for store in twins)
-    assert shared.schema == folder.schema
-    assert timeless(shared) == timeless(folder)
-
-
-def test_the_answers_are_not_empty(twins):
-    asked = {q: len(twins[1].ask(q, **params(load()[q], "twin"))) for q in load()}
-    assert sum(n > 0 for n in asked.values()) >= 40, asked
+def test_every_question_has_the_answer_of_a_folder_and_most_are_not_empty(twins):
+    rows = {}
+    for name, question in load().items():
+        folder, shared = (store.ask(name, **params(question, "twin")) for store in twins)
+        assert shared.schema == folder.schema, name
+        assert timeless(shared) == timeless(folder), name
+        rows[name] = len(shared)
+    assert sum(n > 0 for n in rows.values()) >= 40, rows
 
 
 def test_steps_and_pools_are_those_of_a_folder(twins):

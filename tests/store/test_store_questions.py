@@ -19,20 +19,20 @@ def params(question, run):
     return given | ({"run": run} if "run" in question.parameters else {})
 
 
-@pytest.mark.parametrize("name", load())
-def test_every_question_is_answered_by_an_empty_store(tmp_path, name):
+def test_every_question_is_answered_by_an_empty_store(tmp_path):
     with Store.open(tmp_path) as store:
-        assert store.ask(name, **params(load()[name], "")).num_rows == 0
+        for name, question in load().items():
+            assert store.ask(name, **params(question, "")).num_rows == 0, name
 
 
-@pytest.mark.parametrize("name", load())
-def test_every_question_is_answered_by_a_recorded_run(recorded, store, name):
-    assert isinstance(store.ask(name, **params(load()[name], recorded.run)), pa.Table)
+def test_every_question_is_answered_by_a_recorded_run(recorded, store):
+    for name, question in load().items():
+        assert isinstance(store.ask(name, **params(question, recorded.run)), pa.Table), name
 
 
-@pytest.mark.parametrize("name", load())
-def test_every_question_is_a_question(name):
-    assert re.search(r"[?.)]$", load()[name].text), load()[name].text
+def test_every_question_is_a_question():
+    for name, question in load().items():
+        assert re.search(r"[?.)]$", question.text), f"{name}: {question.text}"
 
 
 def test_the_last_run_is_the_default(recorded, store):
