@@ -217,15 +217,15 @@ def test_a_process_that_is_killed_ends_the_run(tmp_path) -> None:
         assert [(r["status"], r["last_step"]) for r in store.runs().to_pylist()] == [("failed", 2)]
 
 
-def test_who_waits_in_vain_for_a_process_that_failed_is_ended_after_its_last_words() -> None:
+def test_who_waits_in_vain_for_a_process_that_failed_is_ended_after_its_callbacks() -> None:
     met, said, over = dist.HashStore(), [], threading.Event()
     mine, other = (Watch(met, rank, grace=0.05, every=0.02, end=lambda status: over.set()) for rank in (0, 1))
-    mine.words.append(said.append)
-    other.say(ValueError("enough"))
-    mine.say(RuntimeError("cut off"))  # who fails later does not take its place
+    mine.callbacks.append(said.append)
+    other.report(ValueError("enough"))
+    mine.report(RuntimeError("cut off"))  # who fails later does not take its place
     assert over.wait(10)
     assert [str(error) for error in said] == ["process 1 failed: ValueError: enough"]
-    assert other.told() is None
+    assert other.failure() is None
     for watch in (mine, other):
         watch.end()
 
@@ -233,8 +233,8 @@ def test_who_waits_in_vain_for_a_process_that_failed_is_ended_after_its_last_wor
 def test_a_process_that_ends_by_itself_is_left_alone() -> None:
     met, over = dist.HashStore(), threading.Event()
     mine, other = (Watch(met, rank, grace=30.0, every=0.02, end=lambda status: over.set()) for rank in (0, 1))
-    other.say(KeyboardInterrupt())
-    assert isinstance(mine.told(), KeyboardInterrupt)
+    other.report(KeyboardInterrupt())
+    assert isinstance(mine.failure(), KeyboardInterrupt)
     for watch in (mine, other):
         watch.end()
         assert not watch._thread.is_alive()
@@ -243,10 +243,10 @@ def test_a_process_that_ends_by_itself_is_left_alone() -> None:
 
 def test_one_process_alone_has_nobody_to_tell() -> None:
     with processes.joined():
-        assert (processes.ranks(), processes.rank(), processes.first(), processes.started()) == (1, 0, True, 1)
-        assert processes.heard("a") == ["a"]
-        assert processes.by_first(lambda: 3) == processes.agreed(3) == 3
-        processes.same(1, "figures")
+        assert (processes.ranks(), processes.rank(), processes.first(), processes.launched()) == (1, 0, True, 1)
+        assert processes.gather("a") == ["a"]
+        assert processes.on_first(lambda: 3) == processes.broadcast(3) == 3
+        processes.check_same(1, "figures")
         error = RuntimeError("Connection closed")
         assert processes.cause(error) is error
 

@@ -63,7 +63,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         mendable = isinstance(error, (ValueError, OSError)) or type(error).__module__.startswith("workbench.")
         if args.traceback or not mendable:
             raise
-        process = f" (process {here})" if (here := processes.place()) else ""
+        process = f" (process {here})" if (here := processes.launched_rank()) else ""
         print(f"workbench{process}: {' '.join([str(error), *getattr(error, '__notes__', [])])}", file=sys.stderr)
         return 2
 

@@ -23,6 +23,6 @@ def _sweep(args: argparse.Namespace) -> int:
     sweep = Sweep.from_toml(args.file)
     runs = sweep.run(lambda text: print(text, flush=True), store=args.store)
     where = args.store or sweep.experiment.store
-    if not processes.place():
+    if not processes.launched_rank():
         print(f"{len(runs)} runs in {where}; compare them: workbench compare --store {where}")
     return 0

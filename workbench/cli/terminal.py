@@ -66,7 +66,7 @@ def dashboard(store_url: str, run: str, port: int | None, browser: bool) -> Iter
     # its own group: Ctrl-C in this terminal is for the run, the dashboard ends with the demo
     process = subprocess.Popen(command, start_new_session=True, stdout=subprocess.DEVNULL)
     try:
-        with processes.last_words(lambda error: process.terminate()):
+        with processes.on_failure(lambda error: process.terminate()):
             yield process
     finally:
         process.terminate()
@@ -128,9 +128,9 @@ def _once_more(run: Run) -> None:
 
 def _stay(wanted: Callable[[], bool]) -> None:
     """Wait for as long as the dashboard is looked at."""
-    if processes.agreed(wanted()):
+    if processes.broadcast(wanted()):
         console.print("\nThe dashboard stays up; Ctrl-C ends it.")
-    while processes.agreed(wanted()):
+    while processes.broadcast(wanted()):
         time.sleep(0.2)
 
 

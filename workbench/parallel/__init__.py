@@ -1,1 +1,1 @@
-"""Several processes that make one run together: collectives between them, and a watchdog over them."""
+"""Data parallel: several processes of one run, their collectives, and a watchdog over them."""

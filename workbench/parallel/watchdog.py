@@ -1,7 +1,7 @@
-"""How the processes of one run fail together: each looks whether another one has said that it failed.
+"""Watchdog over the processes of one run: where one fails, those that wait for it end too.
 
-It is said in the store that they met in. One that waits for the failed one in vain cannot know by itself, so a thread of
-its own looks, and ends the process where it has not ended meanwhile.
+A failure is reported in the rendezvous store. A process that waits for the failed one in vain cannot know by itself, so a
+thread of its own looks into the store, and ends the process where it has not ended meanwhile.
 """
 
 from __future__ import annotations
@@ -25,50 +25,56 @@ class ProcessError(RuntimeError):
 
 
 class Watch:
-    """Looks whether another process has failed; where this one has not ended `grace` seconds later, it waits in vain, and is
-    ended after its last words. met: the store that all processes met in."""
+    """A thread that looks every `every` seconds whether another process has failed; where this one has not ended `grace`
+    seconds later, its callbacks are called, the last one first, and it is ended. store: the rendezvous store."""
 
     def __init__(
-        self, met: Any, mine: int, *, grace: float = GRACE, every: float = 0.5, end: Callable[[int], Any] = os._exit
+        self,
+        store: Any,
+        rank: int,
+        *,
+        grace: float = GRACE,
+        every: float = 0.5,
+        end: Callable[[int], object] = os._exit,
     ) -> None:
-        self._met, self._mine, self._grace, self._every, self._end = met, mine, grace, every, end
-        self.words: list[Callable[[BaseException], object]] = []
+        self._store, self._rank, self._grace, self._every, self._end = store, rank, grace, every, end
+        self.callbacks: list[Callable[[BaseException], object]] = []
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._look, name="other processes", daemon=True)
         self._thread.start()
 
-    def say(self, error: BaseException) -> None:
+    def report(self, error: BaseException) -> None:
         """This process fails."""
-        said = {"rank": self._mine, "kind": type(error).__name__, "why": str(error)}
+        report = {"rank": self._rank, "kind": type(error).__name__, "why": str(error)}
         with suppress(Exception):  # who keeps the store is gone: then all will know
-            self._met.compare_set(_FAILED, "", json.dumps(said))
+            self._store.compare_set(_FAILED, "", json.dumps(report))
 
-    def told(self) -> BaseException | None:
+    def failure(self) -> BaseException | None:
         """What another process failed of; None where none has, or this one was the first to."""
-        if not self._met.check([_FAILED]):
+        if not self._store.check([_FAILED]):
             return None
-        said = json.loads(self._met.get(_FAILED))
-        if said["rank"] == self._mine:
+        report = json.loads(self._store.get(_FAILED))
+        if report["rank"] == self._rank:
             return None
-        if said["kind"] == KeyboardInterrupt.__name__:
-            return KeyboardInterrupt(f"process {said['rank']} was interrupted")
-        return ProcessError(f"process {said['rank']} failed: {said['kind']}: {said['why']}")
+        if report["kind"] == KeyboardInterrupt.__name__:
+            return KeyboardInterrupt(f"process {report['rank']} was interrupted")
+        return ProcessError(f"process {report['rank']} failed: {report['kind']}: {report['why']}")
 
     def _look(self) -> None:
-        told: BaseException | None = None
-        while told is None:
+        failure: BaseException | None = None
+        while failure is None:
             if self._over.wait(self._every):
                 return
             try:
-                told = self.told()
+                failure = self.failure()
             except Exception as error:
-                told = ProcessError(f"the store that the processes met in has gone ({error})")
+                failure = ProcessError(f"the rendezvous store of the processes has gone ({error})")
         if self._over.wait(self._grace):
             return
-        print(f"workbench: process {self._mine} ends: {told}", file=sys.stderr, flush=True)
-        for say in reversed(self.words):
+        print(f"workbench: process {self._rank} ends: {failure}", file=sys.stderr, flush=True)
+        for callback in reversed(self.callbacks):
             with suppress(Exception):
-                say(told)
+                callback(failure)
         self._end(1)
 
     def end(self) -> None:

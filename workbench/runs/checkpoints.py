@@ -28,7 +28,7 @@ def of_step(folder: Path, step: int) -> Path:
 
 def newest(folder: Path) -> tuple[Path, int] | None:
     """The last checkpoint of a run, and the step it was made after; None where there is none."""
-    found = processes.by_first(lambda: sorted(folder.glob("step-*[0-9]")))
+    found = processes.on_first(lambda: sorted(folder.glob("step-*[0-9]")))
     return (found[-1], int(found[-1].name.removeprefix("step-"))) if found else None
 
 
@@ -53,9 +53,9 @@ def keep(folder: Path, step: int, world: Any, available: np.ndarray, also: Calla
         part.rename(final)
 
     try:
-        processes.by_first(begin)
+        processes.on_first(begin)
         world.save(part)
-        processes.by_first(end)
+        processes.on_first(end)
     except BaseException:
         if processes.first():
             shutil.rmtree(part, ignore_errors=True)

@@ -50,9 +50,9 @@ class Run:
     ) -> None:
         from workbench.store import Store
 
-        if processes.started() > processes.ranks():
+        if processes.launched() > processes.ranks():
             raise ValueError(
-                f"{processes.started()} processes were started (WORLD_SIZE), and this one knows none of the others; make the "
+                f"{processes.launched()} processes were started (WORLD_SIZE), and this one knows none of the others; make the "
                 "run inside `with workbench.parallel.processes.joined():`"
             )
         self.experiment = experiment
@@ -81,7 +81,7 @@ class Run:
                 tell(f"resuming {resume}")
                 with Store.open(experiment.store) as store:
                     waited = self._continue(store, resume)
-            processes.meet()  # what is recorded now hides what another process may still read
+            processes.barrier()  # what is recorded now hides what another process may still read
             self.writer = self._open(resume)
             self.run: str = self.writer.run
             if processes.first():
@@ -93,7 +93,7 @@ class Run:
                 self._advance = Overlap(self.world, experiment.staleness, lambda: self.target, *waited)
             self._begun = self._closed = self._leaving = self._inside = False
             self._ends = ExitStack()
-            self._ends.enter_context(processes.last_words(self._broken_off))
+            self._ends.enter_context(processes.on_failure(self._broken_off))
             undo.pop_all()
 
     def _let_go(self) -> None:
@@ -128,7 +128,7 @@ class Run:
             opened.append(writer)
             return writer.run
 
-        run = processes.by_first(claim)
+        run = processes.on_first(claim)
         return opened[0] if opened else Silent(run)
 
     def _continue(self, store: Store, run: str) -> tuple[Sequence[Kept], Mapping[int, States]]:
@@ -282,7 +282,7 @@ class Run:
             text = f"reading {n:,} step{'s' * (n != 1)} for {', '.join(m.name for m in fresh)}"
             self.helm.tell(text)  # first: who is told may ask the helm
             self._tell(text)
-            processes.by_first(self.writer.flush)
+            processes.on_first(self.writer.flush)
             with Store.open(self.experiment.store) as store:
                 for step in store.steps(self.run, self.world.pool, needs=new.needs):
                     for m in fresh:
@@ -301,9 +301,9 @@ class Run:
         """Save the world under the current step, whole or not at all; the one before it is removed. Where that cannot be,
         a warning is recorded."""
         folder = self.checkpoints()
-        if processes.by_first(checkpoints.of_step(folder, self.n_steps).exists):  # nothing was trained since
+        if processes.on_first(checkpoints.of_step(folder, self.n_steps).exists):  # nothing was trained since
             return
-        processes.by_first(self.writer.flush)  # a checkpoint ahead of the store would resume with a step missing
+        processes.on_first(self.writer.flush)  # a checkpoint ahead of the store would resume with a step missing
         try:
             checkpoints.keep(folder, self.n_steps, self.world, self.available, self._keep_waiting)
         except OSError as error:
@@ -349,7 +349,7 @@ class Run:
         finally:
             try:
                 if together:
-                    processes.by_first(lambda: self._end(status, message))
+                    processes.on_first(lambda: self._end(status, message))
                 else:
                     self._end(status, message)
             finally:
@@ -382,7 +382,7 @@ class Run:
         if isinstance(error, GeneratorExit):
             self.close("stopped")
             return
-        processes.say_failed(error)
+        processes.report_failure(error)
         error = processes.cause(error)
         if isinstance(error, KeyboardInterrupt):
             self.close("stopped", apart=True)

@@ -122,7 +122,7 @@ class Helm:
                 run.writer.event(Event("warning", "steering", again), run.n_steps)
         own, files = list(self._asked.copy()), self._files()
         read = ((self._read(path), path in self._stale) for path in files)
-        said = processes.heard((stop, [*((r, False) for r in own), *((r, stale) for r, stale in read if r)]))
+        said = processes.gather((stop, [*((r, False) for r in own), *((r, stale) for r, stale in read if r)]))
         for request, stale in said[0][1]:
             if request.id in self.known:
                 continue
@@ -139,7 +139,7 @@ class Helm:
 
     def leave(self) -> None:
         """Let the other processes know, who may be asking whether there is another step, that this one makes none."""
-        processes.heard((True, []))
+        processes.gather((True, []))
 
     def _files(self) -> list[Path]:
         """The files that wait and were not handled yet."""
@@ -189,8 +189,8 @@ class Helm:
             why = str(error)
         except Exception as error:  # of a method, of a checkpoint: as little an end of the run
             why = f"{request.kind} cannot be done: {_told(error)}"
-        processes.same(bool(why), f"answers to {request.kind}" + (f" ({why})" if why else ""))
-        return processes.agreed(why)
+        processes.check_same(bool(why), f"answers to {request.kind}" + (f" ({why})" if why else ""))
+        return processes.broadcast(why)
 
     def _refuse(self, run: Run, request: Request, reason: str) -> None:
         """Record why a request is not done."""

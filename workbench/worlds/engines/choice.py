@@ -75,7 +75,7 @@ def _faster(trained: PreTrainedModel, dtype: str, names: Sequence[str]):
     for name in names:
         made[name] = MAKERS[name](trained, dtype)
         rates[name] = tokens_per_second(made[name], trained.config.vocab_size)
-    rates = processes.agreed(rates)  # each has measured for itself
+    rates = processes.broadcast(rates)  # each has measured for itself
     best = max(rates, key=rates.__getitem__)
     for name, engine in made.items():
         if name != best:

@@ -73,7 +73,7 @@ class Making:
             )
             return on, made
 
-        parts = processes.shared(generate)
+        parts = processes.gather_results(generate)
         on, made = np.concatenate([p[0] for p in parts]), put_together([p[1] for p in parts])
         place = np.full(len(rows), len(on))  # what has ended already goes on with nothing
         place[on] = np.arange(len(on))

@@ -75,7 +75,7 @@ class Judging:
 def judged_together(task: Any, rows: Rollouts, pool: Pool, which: np.ndarray) -> Rollouts:
     """All rows, with the verdicts on those at which (K,), of which each process judges some."""
     own = rows.take(data_parallel.mine(which))
-    return filled(rows, [p for p in processes.shared(lambda: task.score(own, pool)) if len(p)])
+    return filled(rows, [p for p in processes.gather_results(lambda: task.score(own, pool)) if len(p)])
 
 
 def filled(rows: Rollouts, parts: list[Rollouts]) -> Rollouts:

@@ -176,7 +176,7 @@ class LiveWorld:
     @staticmethod
     def agreed(value: T) -> T:
         """What all processes take where each has its own value, as of a clock: the first one's."""
-        return processes.agreed(value)
+        return processes.broadcast(value)
 
     @property
     def version(self) -> int:
@@ -250,7 +250,7 @@ class LiveWorld:
             else:
                 leaves = plan.leaves if LEAVES in plan.why else None
                 grow = partial(self._making(pauses=True).grown, *what, branch, prune, judging, leaves)
-                rows, made, decisions = processes.by_first(grow)
+                rows, made, decisions = processes.on_first(grow)
                 self._decisions += decisions
             self._spent.update(
                 sample_seconds=made.seconds,
@@ -329,7 +329,7 @@ class LiveWorld:
                 self._starts.save(draft)
 
             self.policy.save(draft)
-            processes.by_first(save_rest)
+            processes.on_first(save_rest)
 
     def load(self, folder: Path) -> None:
         """Go on from what `save` wrote."""

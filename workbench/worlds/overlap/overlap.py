@@ -128,7 +128,7 @@ class Overlap:
         if staleness < 0:
             raise ValueError(f"staleness={staleness}; a policy cannot be trained on rollouts of its future")
         self.staleness, self._last = staleness, last
-        self._aside = processes.group_aside() if staleness else None
+        self._aside = processes.new_group() if staleness else None
         self._held = _Held(world)
         self._waiting: deque[Ahead] = deque()
         self._training: Ahead | None = None

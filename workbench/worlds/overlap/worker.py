@@ -118,7 +118,7 @@ class Ahead:
             try:
                 if card is not None:  # a new thread begins at the first one
                     torch.cuda.set_device(card)
-                processes.speak_in(aside)
+                processes.use_group(aside)
                 _, self._done = advance(
                     pipeline, states, half, budget, step=step, seed=seed, available=available, prompt_settings=prompt_settings  # type: ignore[arg-type]
                 )  # fmt: skip
@@ -138,7 +138,7 @@ class Ahead:
         self._waited = time.perf_counter() - began
         if self._abandoned:
             raise _Abandoned
-        processes.speak_in(None)
+        processes.use_group(None)
 
     def generated(self) -> None:
         """Wait until all is generated; raises what broke it."""

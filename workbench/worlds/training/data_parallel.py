@@ -26,7 +26,7 @@ def check(plan: Plan) -> None:
     """Raise ProcessError where another process has planned something else: they would wait for each other, or take each
     other's rows for their own."""
     if processes.ranks() > 1:
-        processes.same(mark_of(plan), f"plans for step {plan.step}")
+        processes.check_same(mark_of(plan), f"plans for step {plan.step}")
 
 
 def mine(batches: Sequence[T]) -> Sequence[T]:

@@ -231,7 +231,7 @@ class Policy:
 
         later: list[tuple[np.ndarray, torch.Tensor]] = []
         # where weights are divided, the others are in the middle of a pass: an error ends its process then
-        said = processes.shared(passes) if self._pass is None else processes.heard(passes())
+        said = processes.gather_results(passes) if self._pass is None else processes.gather(passes())
         for rows, mean in later:
             per_row[rows] += mean.double().cpu().numpy()
         summed = self.parameters if self._pass is None else []  # a sharded backward pass has added up its gradients
@@ -321,7 +321,7 @@ class Policy:
                 self.model.save_pretrained(folder, state_dict=state)
             torch.save({"optimizer": optimizer, "version": self.version}, folder / OPTIMIZER)
 
-        processes.by_first(write)
+        processes.on_first(write)
 
     def load(self, folder: Path) -> None:
         """Take weights, optimiser and version from a folder that `save` wrote for the same architecture.

@@ -17,10 +17,10 @@ def replaced(folder: Path) -> Iterator[Path]:
     """An empty folder to write to, which takes the place of folder where the block ends well, and goes where it does not.
 
     Of several `processes` all have to enter and to leave it; all write to the same one."""
-    draft = processes.by_first(partial(_draft_of, folder))
+    draft = processes.on_first(partial(_draft_of, folder))
     try:
         yield draft
-        processes.by_first(partial(_publish, draft, folder))
+        processes.on_first(partial(_publish, draft, folder))
     finally:
         if processes.first():
             shutil.rmtree(draft, ignore_errors=True)
