@@ -1,23 +1,20 @@
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.vectors.losses import token_loss
 from workbench.methods.dart import (
     Dart,
-    entropy_mask,
-    max_steps,
     pool_fix,
     pushed,
     rollout_count,
     success_rate,
-    token_loss,
 )
 from workbench.methods.grpo import Grpo
 from workbench.numerics.replay import stored
 from workbench.pipeline import Pipeline, run
 from workbench.testing.scripted import draft_of, pool_of, rollouts_of
-from workbench.types import Batch, Budget
+from workbench.types import Budget
 from workbench.worlds.sim.world import SimWorld
 
 
@@ -33,7 +30,6 @@ def test_rates_at_their_edges() -> None:
     assert success_rate([None, -1, 1, 0], 4) == (0.5, 2)
     assert success_rate([], 4) == (0.0, 0)
     assert success_rate([-1, -2], 2) == (0.0, 0)
-    assert max_steps([[3], []], 2, 5).tolist() == [2, 2]
 
 
 def test_groups_without_any_success_are_dropped() -> None:
@@ -42,15 +38,9 @@ def test_groups_without_any_success_are_dropped() -> None:
     assert pool_fix([{"id": "a", "reward": 0.1, "t": 1}], []) == ("keep", ["a"])
 
 
-def test_entropies_all_alike_keep_every_step() -> None:
-    assert entropy_mask([0.1, 0.1, 0.1]).mask.tolist() == [1, 1, 1]
-    assert entropy_mask([0.4]).mask.tolist() == [1]
-    assert len(entropy_mask([]).mask) == 0
-
-
 def test_without_recorded_log_probabilities_the_weight_is_one() -> None:
     for unknown in (None, [0.0, 0.0]):
-        assert token_loss([-1.0, -2.0], [-1.5, -1.0], unknown, 1.0).tis_weight.tolist() == [1, 1]
+        assert token_loss([-1.0, -2.0], [-1.5, -1.0], unknown, 1.0)["tis_weight"].tolist() == [1, 1]
 
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 1)), max_size=12))
@@ -75,17 +65,6 @@ def test_a_failed_group_is_rescued_and_its_oldest_failure_leaves_the_loss() -> N
     assert more.group.tolist() == [0, 0, 0, 1, 1, 1, 2, 2, 0]
     assert method.admit(state, more, draft).tolist() == [False] + [True] * 8
     assert method.replay(state._replace(pool=None), rows, draft, rng) is rows
-
-
-def test_the_torch_loss_equals_its_twin() -> None:
-    torch = pytest.importorskip("torch")
-    logp, old, seen = (-torch.rand(2, 5, dtype=torch.float64) * 3 for _ in range(3))
-    a = torch.tensor([[1.0], [-1.0]], dtype=torch.float64).expand(2, 5)
-    ones = torch.ones(2, 5)
-    made = Dart().loss((), Batch(logp, seen, old, a, ones, ones, torch.arange(2))).term
-    for row in range(2):
-        want = token_loss(logp[row].numpy(), old[row].numpy(), seen[row].numpy(), a[row].numpy()).loss
-        assert np.allclose(made[row].numpy(), want)
 
 
 def test_thirty_steps_of_a_simulation() -> None:

@@ -121,12 +121,6 @@ def test_nudge_advantages_sum_to_zero_and_ignore_a_shift(group: list[float], lam
     assert np.allclose(made.advantages, shifted.advantages, atol=1e-7)
 
 
-@given(rewards)
-def test_reward_variance_is_that_within_and_that_between_contexts(group: list[float]) -> None:
-    split = nudgerl.variance_split(group, [("a", "b")[i % 2] for i in range(len(group))])
-    assert split.total == pytest.approx(split.within + split.between)
-
-
 @given(rewards, rewards)
 def test_adhint_never_turns_a_sign(naive: list[float], hinted: list[float]) -> None:
     value = adhint.difficulty_reweighted_advantages(naive, hinted).advantages

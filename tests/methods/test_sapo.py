@@ -4,10 +4,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from workbench.methods.grpo import Grpo
-from workbench.methods.sapo import Sapo, advantages, compose, filter_external, objective, rank_external
+from workbench.methods.sapo import Sapo, advantages, compose, filter_external, rank_external
 from workbench.pipeline import Pipeline, run
 from workbench.testing.scripted import ScriptedWorld, rollouts_of
-from workbench.types import Batch, Budget, Plan, Rollouts
+from workbench.types import Budget, Plan, Rollouts
 from workbench.worlds.sim.world import SimWorld
 
 count = st.integers(0, 12)
@@ -31,14 +31,6 @@ def test_edges() -> None:
     assert rank_external(half, 5) == ["a"]
     with pytest.raises(ValueError, match=r"0\.\.1"):
         Sapo(external=2.0)
-
-
-def test_the_torch_loss_equals_its_twin() -> None:
-    torch = pytest.importorskip("torch")
-    logp, old = (-torch.rand(1, 6, dtype=torch.float64) for _ in range(2))
-    a, ones = torch.full((1, 6), -1.0, dtype=torch.float64), torch.ones(1, 6)
-    made = Sapo().loss((), Batch(logp, old - 1, old, a, ones, ones, torch.arange(1))).term
-    assert np.allclose(-made.numpy(), objective(logp.numpy(), old.numpy(), -1.0).objective)
 
 
 class Swarm(ScriptedWorld):

@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workbench.numerics.estimators import group_advantages, reinforce_pp
+from workbench.numerics.estimators import group_advantages
 
 NAMES = ("grpo", "dr_grpo", "rloo", "batch_std", "rpp_baseline")
 rows = st.lists(st.tuples(st.integers(0, 3), st.sampled_from([0.0, 0.25, 1.0, 2.0, None])), min_size=1, max_size=24)
@@ -83,17 +83,3 @@ def test_a_shift_of_all_rewards_changes_nothing(table: list, shift: float) -> No
     for name in NAMES[:4]:
         one, two = group_advantages(rewards, groups, name), group_advantages(rewards + shift, groups, name)
         assert np.allclose(one.advantages, two.advantages, atol=1e-6)
-
-
-def test_returns_are_discounted_up_to_the_last_valid_token() -> None:
-    got = reinforce_pp([[0, 0, 1, 5], [1, 0, 0, 0]], [[1, 1, 1, 0], [1, 0, 0, 0]], gamma=0.5)
-    assert got.returns.tolist() == [[0.25, 0.5, 1.0, 0.0], [1.0, 0.0, 0.0, 0.0]]
-    valid = got.advantages[[0, 0, 0, 1], [0, 1, 2, 0]]
-    assert np.isclose(valid.mean(), 0)
-    assert np.isclose(valid.std(ddof=1), 1, atol=1e-6)
-    assert got.advantages[0, 3] == 0
-
-
-def test_returns_of_an_empty_mask_are_zero() -> None:
-    got = reinforce_pp([[1.0, 2.0]], [[0, 0]], gamma=0.9)
-    assert got.returns.tolist() == got.advantages.tolist() == [[0.0, 0.0]]

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 import torch
 
+from tests.vectors.losses import distill_loss
 from workbench.methods.grpo import Grpo
-from workbench.methods.nudgerl import Nudgerl, distill_loss
+from workbench.methods.nudgerl import Nudgerl
 from workbench.store import Store, Writer
 from workbench.types import Budget, Loss
 from workbench.worlds.live.hints import lines_of

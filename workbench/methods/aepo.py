@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from math import exp, floor, log
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -20,61 +18,12 @@ CARD = Card(
     code="https://github.com/RUC-NLPIR/ARPO",
     source="C*",
     deviations=(
-        "what acts in the loop is the entropy-aware advantage and the balanced clip; the split between fresh rollouts and "
-        "branches needs tool turns and is complete as functions",
+        "the entropy-aware advantage and the balanced clip; the split between fresh rollouts and branches, which needs turns "
+        "with tools, is left out",
         "entropies are standardised over the kept rollouts of the step, not over a mini-batch",
     ),
     watch="global rollouts against the gap of entropies, tokens above the clip whose gradient stayed, entropy over steps",
 )
-
-
-def segment_entropy(token_logprobs: Sequence[ArrayLike], vocab_size: int, max_tokens: int = 20) -> float:
-    """Sum over the first tokens of -sum p ln p over the K returned, divided by ln |V|."""
-    rows = [np.asarray(row, float) for row in token_logprobs[:max_tokens]]
-    return float(sum(-(np.exp(z) * z).sum() for z in rows) / log(vocab_size))
-
-
-class Split(NamedTuple):
-    """sigma, rollouts started from the prompt, and those left for branches."""
-
-    sigma: float
-    global_rollouts: int
-    branch_budget: int
-
-
-def initial_rollouts(budget: int, h_root: float, tool_entropies: Sequence[float], beta: float = 0.5) -> Split:
-    """floor(k sigmoid(beta (H_root - mean H_tool))) + 1 of the budget k start fresh, at most all; no tool turn: H_root."""
-    tool = float(np.mean(tool_entropies)) if len(tool_entropies) else h_root
-    sigma = 1 / (1 + exp(-beta * (h_root - tool)))
-    fresh = min(max(floor(budget * sigma) + 1, 1), budget)
-    return Split(sigma, fresh, budget - fresh)
-
-
-class Chance(NamedTuple):
-    """penalty_factor for branching again, and the exact chance of branching."""
-
-    penalty_factor: float
-    probability: float
-
-
-def branch_probability(
-    delta_entropy: float,
-    consecutive: int,
-    entropy_weight: float = 0.2,
-    penalty: float = 0.05,
-    threshold: float = 0.5,
-) -> Chance:
-    """P((U + w dH) f >= threshold) for U uniform in 0..1 and f = max(0, 1 - penalty x consecutive)."""
-    factor = max(0.0, 1 - penalty * consecutive)
-    if factor == 0:
-        return Chance(0.0, 0.0)
-    return Chance(factor, float(np.clip(1 - (threshold / factor - entropy_weight * delta_entropy), 0, 1)))
-
-
-def consecutive_update(counts: ArrayLike, branched: ArrayLike, any_new: bool) -> np.ndarray:
-    """(Q,) int64: one more for prompts that got a branch, 0 for the others; an idle round changes nothing."""
-    counts = np.asarray(counts, np.int64)
-    return np.where(np.asarray(branched, bool), counts + 1, 0) if any_new else counts
 
 
 def entropy_advantage(advantages: ArrayLike, entropies: ArrayLike, mask: ArrayLike, alpha: float = 0.2) -> np.ndarray:
@@ -86,40 +35,6 @@ def entropy_advantage(advantages: ArrayLike, entropies: ArrayLike, mask: ArrayLi
     seen = h[valid]
     std = float(seen.std(ddof=1)) if len(seen) > 1 else 1.0
     return a * (1 + alpha * (h - seen.mean()) / (std or 1.0))
-
-
-class Clipped(NamedTuple):
-    """loss of a token and its gradient by the token's log-probability."""
-
-    loss: np.ndarray
-    grad_logprob: np.ndarray
-
-
-def balanced_clip(
-    log_ratio: ArrayLike,
-    advantage: ArrayLike,
-    eps_low: float = 0.2,
-    eps_high: float = 0.2,
-    dual_clip: float | None = 3.0,
-    balanced: bool = True,
-) -> Clipped:
-    """The clipped surrogate whose upper clip keeps the gradient (1 + eps_high) A grad log pi instead of 0.
-
-    The lower clip, and the dual clip for negative advantages, are the usual ones. Elementwise."""
-    r, a = np.exp(np.asarray(log_ratio, float)), np.asarray(advantage, float)
-    high = 1 + eps_high
-    clipped = np.clip(r, 1 - eps_low, high)
-    plain, bound = -a * r, -a * clipped
-    loss = np.maximum(plain, bound)
-    keeps = r > high if balanced else np.zeros(np.shape(r), bool)
-    inside = (r >= 1 - eps_low) & (r <= high)
-    slope_bound = np.where(inside, -a * r, np.where(keeps, -a * high, 0.0))
-    grad = np.where(plain >= bound, plain, slope_bound)
-    if dual_clip is not None:
-        cap = -a * dual_clip
-        capped = (a < 0) & (loss > cap)
-        loss, grad = np.where(capped, cap, loss), np.where(capped, 0.0, grad)
-    return Clipped(loss, grad)
 
 
 _CLAMP = 20.0
@@ -152,7 +67,9 @@ class Aepo(Method):
         return replace(advantage, tokens=Ragged(np.where(advantage.keep[row], made, 0.0), entropy.offsets))
 
     def loss(self, state: State, batch: Batch) -> Loss:
-        """The clipped surrogate with gradients kept above the clip; `balanced_clip` is its numpy twin."""
+        """The clipped surrogate whose upper clip keeps the gradient (1 + eps_high) A grad log pi instead of 0.
+
+        The lower clip, and the dual clip for negative advantages, are the usual ones."""
         import torch
 
         mask, zero = batch.mask.bool(), torch.zeros_like(batch.logp)

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from workbench.methods.dapo_dynamic_sampling import overlong_penalty
-from workbench.methods.grpo import Grpo
-from workbench.numerics.surrogate import Reduction
+from workbench.methods.grpo import Grpo, Reduction
 from workbench.stages import VERBS, Card, State
 from workbench.types import Rollouts
 

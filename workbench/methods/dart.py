@@ -27,8 +27,7 @@ CARD = Card(
     deviations=(
         "a group that the budget cannot give its wish is cut in proportion",
         "the pool holds the newest success of a prompt; the replaced failure stays in the step, out of the loss",
-        "no limit of steps and no choice of steps by entropy: tasks here have one turn (max_steps and entropy_mask are "
-        "the pure functions); no KL to a reference model (beta 0.1 in the paper)",
+        "no limit of steps and no choice of steps by entropy: tasks here have one turn; no KL to a reference model (beta 0.1 in the paper)",
     ),
     watch="mean group size, groups rescued from the pool, the importance weight and the share truncated",
     unspent="tasks that are mostly solved ask for fewer rollouts",
@@ -59,12 +58,6 @@ def rollout_count(success_rate: ArrayLike, n_max: int = 8, n_min: int = 1, thres
     return np.where((rate < threshold) | (rate <= 0), n_max, n).astype(np.int64)
 
 
-def max_steps(success_lengths: Sequence[ArrayLike], default: int = 30, floor: int = 5) -> np.ndarray:
-    """(M,) int64 limit of an episode: the longest success of the task so far within floor..default; default without one."""
-    longest = [int(np.max(lengths)) if np.size(lengths) else default for lengths in success_lengths]
-    return np.clip(np.array(longest, np.int64), min(floor, default), default)
-
-
 class PoolFix(NamedTuple):
     """action keep, replace or drop; ids of the group to train on."""
 
@@ -85,56 +78,6 @@ def pool_fix(group: Sequence[Mapping], pool: Sequence[Mapping]) -> PoolFix:
     oldest = min(range(len(group)), key=lambda i: group[i]["t"])
     newest = max(successes, key=lambda p: p["t"])
     return PoolFix("replace", [g["id"] for i, g in enumerate(group) if i != oldest] + [newest["id"]])
-
-
-class EntropyMask(NamedTuple):
-    """threshold of entropy; mask (m,) int64, 1 = the step is trained."""
-
-    threshold: float
-    mask: np.ndarray
-
-
-def entropy_mask(step_entropy: ArrayLike, quantile: float = 0.2) -> EntropyMask:
-    """The steps at or above a quantile of the group's mean token entropies (linear interpolation); all where equal."""
-    entropy = np.asarray(step_entropy, float)
-    if not len(entropy):
-        return EntropyMask(float("nan"), np.empty(0, np.int64))
-    threshold = min(float(np.quantile(entropy, quantile)), float(entropy.max()))
-    return EntropyMask(threshold, (entropy >= threshold).astype(np.int64))
-
-
-class TokenLoss(NamedTuple):
-    """Columns (T,): ratio, tis_weight, loss."""
-
-    ratio: np.ndarray
-    tis_weight: np.ndarray
-    loss: np.ndarray
-
-
-def token_loss(
-    logprob: ArrayLike,
-    old_logprob: ArrayLike,
-    rollout_logprob: ArrayLike | None,
-    advantage: ArrayLike,
-    clip_low: float = 0.2,
-    clip_high: float = 0.28,
-    dual_clip: float = 10.0,
-    tis_cap: float = 1.0,
-) -> TokenLoss:
-    """Clipped loss per token, weighted by min(exp(old - rollout), cap): truncated importance sampling.
-
-    Log-probabilities (T,) of the policy, of the trainer before the update, and as the engine recorded them; None or
-    all zeros = not stored, weight 1. advantage: number or (T,). Where A < 0 the loss is at most -A dual_clip."""
-    logp, old, a = (np.asarray(v, float) for v in (logprob, old_logprob, advantage))
-    ratio = np.exp(np.clip(logp - old, -_CLAMP, _CLAMP))
-    loss = np.maximum(-a * ratio, -a * np.clip(ratio, 1 - clip_low, 1 + clip_high))
-    loss = np.where(a < 0, np.minimum(loss, -a * dual_clip), loss)
-    stored_logp = None if rollout_logprob is None else np.asarray(rollout_logprob, float)
-    if stored_logp is None or not stored_logp.any():
-        weight = np.ones_like(ratio)
-    else:
-        weight = np.minimum(np.exp(np.clip(old - stored_logp, -_CLAMP, _CLAMP)), tis_cap)
-    return TokenLoss(ratio, weight, weight * loss)
 
 
 class Memory(NamedTuple):
@@ -258,7 +201,9 @@ class Dart(Method):
         return (stats.n > 1) & (stats.high <= 0)
 
     def loss(self, state: Memory, batch: Batch) -> Loss:
-        """Dual-clipped loss with truncated importance sampling; `token_loss` is its numpy twin."""
+        """max(-A rho, -A clip(rho)), at most -A dual_clip where A < 0, times min(pi_old / pi_rollout, tis_cap).
+
+        Truncated importance sampling; rows whose recorded log-probabilities are all 0 were not stored and weigh 1."""
         import torch
 
         mask, zero = batch.mask.bool(), torch.zeros_like(batch.logp)

@@ -124,36 +124,6 @@ def replay_buffer(groups: Sequence[tuple], capacity: int, n_fresh: int) -> Repla
     return Replayable(eligible, eligible[len(eligible) - min(max(capacity - n_fresh, 0), len(eligible)) :])
 
 
-class OffPolicyLoss(NamedTuple):
-    """Per token: ratio to the behaviour policy, center of the clip, token_loss; loss over the mask; clip_frac."""
-
-    ratio: np.ndarray
-    center: np.ndarray
-    token_loss: np.ndarray
-    loss: float
-    clip_frac: float
-
-
-def off_policy_loss(
-    logp: ArrayLike,
-    logp_behaviour: ArrayLike,
-    logp_old: ArrayLike,
-    advantages: ArrayLike,
-    mask: ArrayLike,
-    clip_eps: float = 0.2,
-) -> OffPolicyLoss:
-    """max(-A r, -A clip(r, c (1 - eps), c (1 + eps))), r = pi / behaviour, c = pi_old / behaviour: c times the PPO loss
-    around the old policy; 1 for fresh tokens, and not capped. All arrays of one shape."""
-    new, mu, old, a, valid = (np.asarray(v, float) for v in (logp, logp_behaviour, logp_old, advantages, mask))
-    ratio, center = np.exp(new - mu), np.exp(old - mu)
-    free, bound = -a * ratio, -a * np.clip(ratio, center * (1 - clip_eps), center * (1 + clip_eps))
-    term = np.maximum(free, bound)
-    total = max(valid.sum(), 1)
-    return OffPolicyLoss(
-        ratio, center, term, float((term * valid).sum() / total), float(((bound > free) * valid).sum() / total)
-    )
-
-
 class Memory(NamedTuple):
     """points (N, d) of the pool; context: latest outcomes; d_hat (N,) predicted success rates, error their root mean
     square on the references (0.5 before the first cycle); taken (N,) bool: chosen in this cycle; steps so far;
@@ -286,7 +256,8 @@ class DotsRr(Method):
         return appended(rollouts, renumbered(again, int(rollouts.group.max(initial=-1)) + 1))
 
     def loss(self, state: Memory, batch: Batch) -> Loss:
-        """PPO around the old policy, weighted by old over behaviour; `off_policy_loss` is its numpy twin."""
+        """max(-A r, -A clip(r, c (1 - eps), c (1 + eps))), r = pi / behaviour, c = pi_old / behaviour: c times the PPO loss
+        around the old policy; c is 1 for fresh tokens, and at most center_cap."""
         import torch
 
         mask, zero = batch.mask.bool(), torch.zeros_like(batch.logp)

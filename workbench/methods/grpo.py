@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from math import log
+from typing import Literal, TypeAlias, get_args
 
 import numpy as np
 
 from workbench.numerics.estimators import Estimator, Singleton, group_advantages
-from workbench.numerics.surrogate import Kind, Reduction
 from workbench.stages import Card, Method, State
 from workbench.types import Advantage, Batch, Draft, Loss
 
@@ -29,6 +29,9 @@ CARD = Card(
     watch="the share of groups without spread, the clip fractions up and down, the importance weight",
     golden="baselines",
 )
+
+Kind: TypeAlias = Literal["ppo", "gspo", "cispo_trl", "cispo_verl"]
+Reduction: TypeAlias = Literal["seq_mean", "token_mean", "const_len"]
 
 _CLAMP = 20.0
 
@@ -54,6 +57,11 @@ class Grpo(Method):
     card = CARD
     anew = True
 
+    def __post_init__(self) -> None:
+        for name, allowed in (("kind", get_args(Kind)), ("reduction", get_args(Reduction))):
+            if getattr(self, name) not in allowed:
+                raise ValueError(f"no {name} {getattr(self, name)!r}; there are {', '.join(allowed)}")
+
     def estimate(self, state: State, advantage: Advantage, draft: Draft, rng: np.random.Generator) -> Advantage:
         """Compare every kept rollout with the kept ones of its group; what is out of the loss stays out, at 0."""
         rollouts = draft.rollouts
@@ -62,7 +70,12 @@ class Grpo(Method):
         return replace(advantage, value=made.advantages, baseline=made.baseline, tokens=None)
 
     def loss(self, state: State, batch: Batch) -> Loss:
-        """The clipped surrogate per token; `workbench.numerics.surrogate.policy_loss` is its numpy twin."""
+        """Clipped surrogate per token by importance sampling ratio rho = pi / pi_proximal, times min(pi_proximal / pi_behaviour, truncation).
+
+        ppo: -min(rho A, clip(rho, 1 - eps_low, 1 + eps_high) A); delta caps rho in the first branch where A < 0.
+        gspo: the same with one ratio per row, the exponential of its mean log ratio; its gradient flows as in GSPO-token.
+        cispo: -w A logp with w held constant, min(rho, eps_high) in TRL, clip(rho, 1 - eps_low, 1 + eps_high) in verl.
+        Sources: PPO clip as in GRPO 2402.03300, clip-higher DAPO 2503.14476, GSPO 2507.18071, CISPO 2506.13585."""
         import torch
 
         mask = batch.mask.bool()

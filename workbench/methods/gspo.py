@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from workbench.methods.grpo import Grpo
-from workbench.numerics.surrogate import Kind
+from workbench.methods.grpo import Grpo, Kind
 from workbench.stages import Card
 
 CARD = Card(

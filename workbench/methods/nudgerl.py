@@ -60,66 +60,6 @@ def nudge_advantages(
     return Nudged(raw, (raw - raw.mean()) / (raw.std() + eps))
 
 
-class Sizes(NamedTuple):
-    """sizes: rollouts by context, contexts without any left out; total = M K."""
-
-    sizes: Mapping[str, int]
-    total: int
-
-
-def split_rollouts(dropped: Sequence[int], K: int) -> Sizes:
-    """Groups after `dropped` (M,) of the K rollouts of each hint lost it."""
-    for d in dropped:
-        if not 0 <= d <= K:
-            raise ValueError(f"{d} of {K} rollouts of a hint cannot lose it")
-    sizes = {f"hint{i}": K - d for i, d in enumerate(dropped)}
-    sizes[DROPOUT] = sum(dropped)
-    return Sizes({name: n for name, n in sizes.items() if n}, K * len(dropped))
-
-
-class Expected(NamedTuple):
-    """Mean group sizes and the chances that a hint, or the dropout group, has no rollout."""
-
-    hinted_per_hint: float
-    dropout: float
-    p_hint_vanishes: float
-    p_no_dropout: float
-
-
-def expected_sizes(M: int, K: int, p: float) -> Expected:
-    """Of M hints with K rollouts each, dropped independently with chance p."""
-    return Expected(K * (1 - p), M * K * p, p**K, (1 - p) ** (M * K))
-
-
-def distill_loss(advantages: ArrayLike, logp_plain: ArrayLike, mask: ArrayLike) -> float:
-    """-mean_i A_i mean_t log pi(y_it | plain prompt); advantages (n,), logp_plain and mask (n, T). 0 for no rollouts."""
-    a = np.asarray(advantages, float)
-    if not len(a):
-        return 0.0
-    valid = np.asarray(mask, float) > 0
-    logp = np.where(valid, np.asarray(logp_plain, float), 0.0)
-    return float(-(a * logp.sum(1) / np.maximum(valid.sum(1), 1)).mean())
-
-
-class Variance(NamedTuple):
-    """Population variance of the rewards; total = within + between contexts."""
-
-    total: float
-    within: float
-    between: float
-
-
-def variance_split(rewards: ArrayLike, contexts: Sequence[str]) -> Variance:
-    """How much of the rewards' variance (n,) lies inside contexts (n,), and how much between them."""
-    reward, context = np.asarray(rewards, float), np.asarray(contexts, dtype=object)
-    if not len(reward):
-        return Variance(0.0, 0.0, 0.0)
-    own = np.empty(len(reward))
-    for name in dict.fromkeys(context.tolist()):
-        own[context == name] = reward[context == name].mean()
-    return Variance(float(reward.var()), float(((reward - own) ** 2).mean()), float(own.var()))
-
-
 class Strategies(NamedTuple):
     """texts of every prompt; solved and tried (N,) over its plain rollouts."""
 
@@ -212,7 +152,7 @@ class Nudgerl(Method):
 
     @given("distill")
     def penalty(self, state: Strategies, batch: Batch) -> Loss:
-        """distill * -A log pi(y | plain prompt), of every rollout; `distill_loss` is its numpy twin.
+        """distill times -mean_i A_i mean_t log pi(y_it | plain prompt), over all rollouts.
 
         Raises ValueError without the column of log-probabilities behind the plain prompt."""
         import torch

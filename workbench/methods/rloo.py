@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from workbench.methods.grpo import Grpo
+from workbench.methods.grpo import Grpo, Reduction
 from workbench.numerics.estimators import Estimator
-from workbench.numerics.surrogate import Reduction
 from workbench.stages import Card
 
 CARD = Card(

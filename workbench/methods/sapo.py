@@ -80,24 +80,6 @@ def rank_external(groups: Sequence[Mapping], k: int) -> list:
     return [groups[i]["id"] for i in best[:k]]
 
 
-class Objective(NamedTuple):
-    """Columns (T,): ratio, objective (to be maximised), clipped = the bound is what counts."""
-
-    ratio: np.ndarray
-    objective: np.ndarray
-    clipped: np.ndarray
-
-
-def objective(
-    logprob: ArrayLike, old_logprob: ArrayLike, advantage: ArrayLike, clip_low: float = 0.2, clip_high: float = 0.28
-) -> Objective:
-    """min(rho A, clip(rho, 1 - low, 1 + high) A) per token (T,); old log-probabilities are the receiver's own."""
-    logp, old, a = (np.asarray(v, float) for v in (logprob, old_logprob, advantage))
-    ratio = np.exp(logp - old)
-    bound = np.clip(ratio, 1 - clip_low, 1 + clip_high) * a
-    return Objective(ratio, np.minimum(ratio * a, bound), bound < ratio * a)
-
-
 class Counters(NamedTuple):
     """Groups produced here and consumed from others, so far."""
 
@@ -176,7 +158,7 @@ class Sapo(Method):
         return replace(advantage, value=made.advantages, baseline=made.baseline, tokens=None)
 
     def loss(self, state: Counters, batch: Batch) -> Loss:
-        """Clipped around the own policy before the update, mean over tokens, no KL; `objective` is its numpy twin."""
+        """Clipped around the own policy before the update, mean over tokens, no KL."""
         clipped = Grpo(eps_low=self.clip_low, eps_high=self.clip_high, reduction="token_mean", truncation=None)
         return clipped.loss((), batch)
 

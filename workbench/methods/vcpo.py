@@ -37,21 +37,6 @@ _EPS = 1e-8
 _LIMIT = 700.0
 
 
-class SequenceWeights(NamedTuple):
-    """weight (B,) raw; gradient_weight (B,) = min(weight, cap), which multiplies the gradient."""
-
-    weight: np.ndarray
-    gradient_weight: np.ndarray
-
-
-def sequence_weights(logp: ArrayLike, behaviour_logp: ArrayLike, mask: ArrayLike, cap: float = 8.0) -> SequenceWeights:
-    """exp(sum of log ratios) of every row against the policy that sampled it; each (B, T). An empty row weighs 1."""
-    valid = np.asarray(mask, float) > 0
-    drift = np.where(valid, np.asarray(logp, float) - np.asarray(behaviour_logp, float), 0.0).sum(axis=1)
-    weight = np.exp(np.clip(drift, -_LIMIT, _LIMIT))
-    return SequenceWeights(weight, np.minimum(weight, cap))
-
-
 class Ess(NamedTuple):
     """ess = (sum w)^2 / (sum w^2 + 1e-8); ess_ratio = ess / B, 0 without rows."""
 
@@ -136,7 +121,7 @@ class Vcpo(Method):
         r = draft.rollouts
         reward = np.where(advantage.keep, r.reward, np.nan)
         norm = np.asarray(r.extra.get("grad_norm_score", np.ones(len(r))), float)
-        made = opob(reward, _row_weights(r), norm, r.group, self.scope, self.norm_by_std)
+        made = opob(reward, row_weights(r), norm, r.group, self.scope, self.norm_by_std)
         settled = describe(reward, r.group, int(r.group.max(initial=-1)) + 1).settled[r.group]
         value = np.where(settled & (self.scope == "group"), 0.0, made.coefficient)
         if self.scope == "batch" and not np.nanmax(reward, initial=-np.inf) > np.nanmin(reward, initial=np.inf):
@@ -164,7 +149,7 @@ class Vcpo(Method):
         return Loss(term, reduction="seq_mean", stats=stats, lr_scale=scale)
 
 
-def _row_weights(rollouts: Rollouts) -> np.ndarray:
+def row_weights(rollouts: Rollouts) -> np.ndarray:
     """(R,) raw weight of every rollout: current against recorded log-probabilities, 1 where one of them is missing."""
     current, logp = rollouts.current, rollouts.logp
     if current is None or logp is None:

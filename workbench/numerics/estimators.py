@@ -72,27 +72,3 @@ def group_advantages(
         tokens = np.ones(len(reward)) if lengths is None else np.asarray(lengths, float)
         centred = whiten(centred, np.where(scored, tokens, 0.0), eps)
     return GroupAdvantages(centred, dict(zip(names.tolist(), stats.settled.tolist(), strict=True)), baseline)
-
-
-class TokenAdvantages(NamedTuple):
-    """returns, advantages (B, T); 0 outside the mask."""
-
-    returns: np.ndarray
-    advantages: np.ndarray
-
-
-def reinforce_pp(token_rewards: ArrayLike, mask: ArrayLike, gamma: float = 1.0, eps: float = 1e-8) -> TokenAdvantages:
-    """Discounted return of every token, whitened over all valid tokens of the batch (REINFORCE++).
-
-    token_rewards, mask (B, T). R_t = r_t + gamma R_(t+1) up to the last valid token of a row; what stands after it is
-    padding and counts nothing. Whitening (R - mu) / sqrt(var + eps) with Bessel's correction."""
-    reward, valid = np.asarray(token_rewards, float), np.asarray(mask, float) > 0
-    up_to_last = np.cumsum(valid[:, ::-1], axis=1)[:, ::-1] > 0
-    reward = np.where(up_to_last, reward, 0.0)
-    returns = np.zeros_like(reward)
-    running = np.zeros(len(reward))
-    for t in range(reward.shape[1] - 1, -1, -1):
-        running = reward[:, t] + gamma * running
-        returns[:, t] = running
-    returns = np.where(valid, returns, 0.0)
-    return TokenAdvantages(returns, whiten(returns.ravel(), valid.ravel().astype(float), eps).reshape(returns.shape))
