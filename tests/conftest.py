@@ -1,14 +1,39 @@
-"""Puts this folder on the path, so that tests find the support files of other folders; skips what needs a GPU without one."""
+"""The two tiers, one thread for each worker, and a run of another process for the tests that steer one."""
 
+import os
 import subprocess
 import sys
-import time
+
+if "PYTEST_XDIST_WORKER" in os.environ:
+    os.environ.setdefault(
+        "OMP_NUM_THREADS", "1"
+    )  # the workers share the cores; their threads would only get in each other's way
 
 import pytest
+from hypothesis import settings
+
+from tests.timing import patience, until
+
+settings.register_profile("patient", deadline=None)
+settings.load_profile("patient")
+
+SLOW_NOTEBOOKS: set[str] = set()
+"""Notebooks that take over 20 seconds; the fast tier runs the others."""
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    """Which tier runs, and how to run the others."""
+    chosen = config.getoption("-m")
+    if chosen == "not slow":
+        return "tier: fast, without the tests marked slow (pytest -m slow runs these, pytest -m '' runs all)"
+    return f"tier: {chosen or 'all tests'}"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests marked gpu are skipped, with the reason, where torch sees no CUDA device."""
+    """Marks slow notebooks; tests marked gpu are skipped, with the reason, where torch sees no CUDA device."""
+    for item in items:
+        if item.path.name in SLOW_NOTEBOOKS:
+            item.add_marker("slow")
     marked = [item for item in items if item.get_closest_marker("gpu")]
     if not marked:
         return
@@ -36,17 +61,17 @@ def elsewhere(tmp_path):
         store=str(tmp_path / "store"),
     )
     (tmp_path / "e.toml").write_text(experiment.to_toml())
+
+    def recorded() -> Remote | None:
+        try:
+            remote = Remote(experiment.store, who="viewer")
+        except (StoreError, ValueError):  # not there yet
+            return None
+        return remote if remote.n_steps else None
+
     with (tmp_path / "log").open("w") as log:
-        command = [sys.executable, "-m", "workbench", "run", str(tmp_path / "e.toml")]
+        command = [sys.executable, "-m", "workbench.cli.main", "run", str(tmp_path / "e.toml")]
         process = subprocess.Popen(command, stdout=log, stderr=log)
-        remote, end = None, time.monotonic() + 60
-        while remote is None or not remote.n_steps:
-            assert time.monotonic() < end, (tmp_path / "log").read_text()
-            time.sleep(0.1)
-            try:
-                remote = remote or Remote(experiment.store, who="viewer")
-            except (StoreError, ValueError):  # not there yet
-                continue
-        yield process, remote
+        yield process, until(recorded, 60, every=0.1, or_say=(tmp_path / "log").read_text)
         process.kill()
-        process.wait(20)
+        process.wait(patience(20))

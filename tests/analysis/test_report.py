@@ -238,6 +238,7 @@ def test_a_page_of_our_blocks_is_small_and_whole() -> None:
     assert "store.ask(&quot;runs&quot;)" in page
 
 
+@pytest.mark.slow
 @CHROMIUM
 @pytest.mark.browser
 def test_the_page_works_offline_and_prints(single: Document, tmp_path: Path) -> None:

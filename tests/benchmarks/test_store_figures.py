@@ -39,6 +39,7 @@ def test_searches_are_timed(monkeypatch):
     assert "0 shown of 24 completions" in found["nothing"].note and "0 shown" not in found["common_words"].note
 
 
+@pytest.mark.slow
 def test_kills_are_counted(monkeypatch):
     monkeypatch.setattr(store_kill, "KILLS", 2)
     found = figures("kill")

@@ -6,12 +6,12 @@ import json
 import os
 import signal
 import threading
-import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from tests.timing import patience, until
 from workbench import Budget, Experiment, Session, Store
 from workbench.pipeline import Pipeline, PromptSettings, rehearse
 from workbench.pipeline.rounds import boosted
@@ -504,17 +504,16 @@ def test_a_remote_goes_on_watching_a_store_that_could_not_be_read_once(tmp_path,
 
         monkeypatch.setattr(remote._store, "ask", once)
         remote.on_change(lambda _: called.set(), period=0.01)
-        assert called.wait(20)
+        assert called.wait(patience(20))
         assert failed == ["commands"]
 
 
+@pytest.mark.slow
 def test_every_word_reaches_a_run_in_another_process(elsewhere) -> None:
     process, remote = elsewhere
     assert remote.wait(remote.pause())["kind"] == "pause"
     assert remote.status == "paused"
     at = remote.n_steps
-    time.sleep(0.3)
-    assert remote.n_steps == at
     with Store.open(remote.store_url) as store:
         ids = store.sql("SELECT prompt_id FROM prompts WHERE pool = 'train' ORDER BY position")["prompt_id"].to_pylist()
     words = [
@@ -527,6 +526,7 @@ def test_every_word_reaches_a_run_in_another_process(elsewhere) -> None:
         (lambda: remote.remove("mopps"), "swap"),
         (lambda: remote.swap("dapo"), "swap"),
     ]
+    assert remote.n_steps == at  # it has paused
     for say, kind in words:
         request = say()
         remote.step()
@@ -540,24 +540,23 @@ def test_every_word_reaches_a_run_in_another_process(elsewhere) -> None:
         remote.wait(remote.swap("nonsense"))
     at = remote.n_steps
     remote.wait(remote.resume())
-    while remote.n_steps < at + 3:
-        time.sleep(0.05)
+    until(lambda: remote.n_steps >= at + 3)
     remote.stop()
-    assert process.wait(30) == 0
+    assert process.wait(patience(30)) == 0
     assert remote.status == "stopped"
     with pytest.raises(ValueError, match="is stopped: nobody is there to be asked"):
         remote.pause()
 
 
+@pytest.mark.slow
 def test_a_killed_run_goes_on_with_the_settings_that_commands_left(elsewhere, tmp_path) -> None:
     process, remote = elsewhere
     remote.wait(remote.set(rollouts=80))
     remote.wait(remote.swap("grpo + vade"))
     at = remote.n_steps
-    while remote.n_steps < at + 6:
-        time.sleep(0.05)
+    until(lambda: remote.n_steps >= at + 6)
     os.kill(process.pid, signal.SIGKILL)
-    process.wait(20)
+    process.wait(patience(20))
     again = Experiment.from_toml(tmp_path / "e.toml")
     with Run(again, resume=remote.run) as run:
         assert (run.budget, run.pipeline.text) == (Budget(4, 80), "grpo + vade")

@@ -7,7 +7,6 @@ durable; the parent kills it after a random number of those and a random time mo
 import json
 import os
 import random
-import select
 import signal
 import sys
 import time
@@ -52,13 +51,9 @@ def one(folder: Path, steps: int, swap: int, point: int) -> dict:
             os._exit(1)
         os._exit(0)
     os.close(writing)
-    text, until = b"", time.monotonic() + 60
-    while text.count(b"\n") < after and time.monotonic() < until:
-        if select.select([reading], [], [], 1)[0]:
-            got = os.read(reading, 4096)
-            if not got:
-                break
-            text += got
+    text = b""
+    while text.count(b"\n") < after and (got := os.read(reading, 4096)):
+        text += got
     time.sleep(more)
     os.kill(child, signal.SIGKILL)
     while got := os.read(reading, 4096):

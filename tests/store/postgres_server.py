@@ -8,8 +8,9 @@ import shutil
 import socket
 import subprocess
 import tempfile
-import time
 from pathlib import Path
+
+from tests.timing import patience, until
 
 
 def program(name: str) -> str | None:
@@ -61,16 +62,13 @@ class Server:
         command = [str(program("postgres")), "-D", str(self.folder / "data"), *options]
         quiet = subprocess.DEVNULL
         self._process = subprocess.Popen(command, stdout=quiet, stderr=quiet, **self._as)  # type: ignore[call-overload]
-        for _ in range(300):
-            if not subprocess.run([*self._psql("postgres"), "SELECT 1"], capture_output=True).returncode:
-                return
-            time.sleep(0.1)
-        raise AssertionError("PostgreSQL did not start")
+        asked = [*self._psql("postgres"), "SELECT 1"]
+        until(lambda: not subprocess.run(asked, capture_output=True).returncode, every=0.1)
 
     def stop(self) -> None:
         """Cut all connections and end."""
         self._process.send_signal(2)  # SIGINT: fast shutdown
-        self._process.wait(30)
+        self._process.wait(patience(30))
 
     def remove(self) -> None:
         """End, and leave nothing."""

@@ -90,6 +90,7 @@ def test_a_query_reaches_neither_server_nor_files(twins, query, error):
         twins[1].sql(query)
 
 
+@pytest.mark.slow
 def test_every_method_folds_to_its_live_state(url):
     world = make_world()
     methods = {slug: catalog.make(slug) for slug in catalog.methods()}
@@ -112,6 +113,7 @@ def test_every_method_folds_to_its_live_state(url):
     )
 
 
+@pytest.mark.slow
 def test_a_step_of_two_ranks_is_shown_once_both_recorded_it(url):
     world = make_world()
     step = next(live_run(1, SWAP))[2]
@@ -130,6 +132,7 @@ def test_a_step_of_two_ranks_is_shown_once_both_recorded_it(url):
         assert store.sql("SELECT count(*) AS n FROM rollouts")["n"].to_pylist() == [len(step.rollouts)]
 
 
+@pytest.mark.slow
 def test_a_reader_moves_when_it_is_told_or_lives(url):
     pool, rng = made_pool(8), np.random.default_rng(0)
     count = "SELECT count(*) AS n FROM steps"
@@ -141,6 +144,7 @@ def test_a_reader_moves_when_it_is_told_or_lives(url):
         assert still.sql(count)["n"].to_pylist() == [1]
 
 
+@pytest.mark.slow
 def test_compaction_changes_no_answer_under_a_reader(url):
     pool, rng = made_pool(20), np.random.default_rng(0)
     asked = [q for q in load() if "text" not in load()[q].parameters]
@@ -163,6 +167,7 @@ def test_compaction_changes_no_answer_under_a_reader(url):
     assert check(url) == []
 
 
+@pytest.mark.slow
 def test_a_writer_compacts_in_the_background(url, monkeypatch):
     monkeypatch.setattr("workbench.store.folder.compactor.is_due", lambda seq, mark, held=0: seq - mark > 4)
     pool, rng = made_pool(8), np.random.default_rng(0)
@@ -177,6 +182,7 @@ def test_a_writer_compacts_in_the_background(url, monkeypatch):
     assert sizes(url).waiting.get("rollouts", 1) < 8
 
 
+@pytest.mark.slow
 def test_check_names_a_file_that_is_missing_or_damaged(url, tmp_path):
     pool = made_pool(8)
     with Writer(url, {}, pool, run="a") as writer:

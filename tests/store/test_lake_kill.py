@@ -16,6 +16,7 @@ from same import same
 from workbench.store import Store, Writer
 from workbench.store.care.check import check
 
+pytestmark = pytest.mark.slow
 HERE = Path(__file__).parent
 KILLS = 4
 OTHER = 10

@@ -22,6 +22,7 @@ from workbench.store.lake import catalog
 from workbench.store.lake.catalog import Lake
 
 POOL = made_pool(8)
+pytestmark = pytest.mark.slow
 
 
 def cut(server, url):

@@ -16,6 +16,7 @@ from workbench.store.folder.files import read_current
 WRITER = Path(__file__).with_name("write_steps.py")
 
 
+@pytest.mark.slow
 def test_a_killed_compactor_is_harmless(tmp_path):
     subprocess.run([sys.executable, WRITER, tmp_path, "a", "20"], check=True, stdout=subprocess.DEVNULL)
     with Store.open(tmp_path) as store:

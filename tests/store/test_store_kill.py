@@ -12,6 +12,7 @@ import pytest
 from run_steps import first_plan, live_run, make_world, pipeline_of
 from same import same
 
+from tests.timing import patience
 from workbench.pipeline import catalog
 from workbench.store import Store, Writer, compact
 
@@ -43,7 +44,7 @@ def reference():
 def killed(tmp_path_factory):
     folder = tmp_path_factory.mktemp("killed")
     command = [sys.executable, SCRIPT, folder, str(POINTS), str(STEPS), str(SWAP)]
-    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, timeout=patience(120))
     return folder, [json.loads(line) for line in done.stdout.splitlines()]
 
 
@@ -54,11 +55,13 @@ def counts(step) -> dict[str, int]:
             "advantages": r, "fates": r, "metrics": scalars, "timings": len(step.seconds)}  # fmt: skip
 
 
+@pytest.mark.slow
 def test_every_point_kills_a_writer_at_work(killed):
     assert [k["killed"] for k in killed[1]] == [True] * POINTS
     assert len({k["acknowledged"] for k in killed[1]}) >= 5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("point", range(POINTS))
 def test_a_killed_run_is_whole_and_plans_on(killed, reference, point):
     folder, told = killed[0] / str(point), killed[1][point]
@@ -113,11 +116,11 @@ def test_the_fifty_steps_have_every_kind_of_trouble(fifty):
     assert len(fifty[1]) == len(fifty[2]) == 50
 
 
-@pytest.mark.parametrize("slug", catalog.methods())
-def test_folding_a_reopened_store_is_the_live_state_by_value(fifty, slug):
+def test_folding_a_reopened_store_is_the_live_state_by_value(fifty):
     pool, live, stored, _ = fifty
-    method = catalog.make(slug)
-    one = two = method.init(pool)
-    for a, b in zip(live, stored, strict=True):
-        one, two = method.observe(one, a), method.observe(two, b)
-        same(one, two)
+    for slug in catalog.methods():
+        method = catalog.make(slug)
+        one = two = method.init(pool)
+        for a, b in zip(live, stored, strict=True):
+            one, two = method.observe(one, a), method.observe(two, b)
+            same({slug: one}, {slug: two})

@@ -11,6 +11,7 @@ import pytest
 from run_steps import first_plan, make_world, parts_of, pipeline_of, ranked_run
 from same import same
 
+from tests.timing import patience
 from workbench.store import Store, Writer
 from workbench.store.rows.rebuild import merged
 from workbench.types import Step
@@ -39,7 +40,7 @@ def whole():
 def killed(tmp_path_factory):
     folder = tmp_path_factory.mktemp("killed")
     command = [sys.executable, SCRIPT, folder, str(POINTS), str(STEPS), str(SWAP)]
-    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, timeout=patience(120))
     return folder, [json.loads(line) for line in done.stdout.splitlines()]
 
 
@@ -55,11 +56,13 @@ def test_the_parts_of_a_step_make_the_step(whole):
         assert sorted(again.rollouts.id) == sorted(merged(parts).rollouts.id)
 
 
+@pytest.mark.slow
 def test_each_rank_is_killed_and_ranks_stand_apart(killed):
     assert [k["killed"] for k in killed[1]] == [p % RANKS for p in range(POINTS)]
     assert len({tuple(k["acknowledged"]) for k in killed[1]}) >= 4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("point", range(POINTS))
 def test_what_both_committed_is_whole_and_the_run_goes_on_as_planned(killed, whole, point):
     folder, told = killed[0] / str(point), killed[1][point]["acknowledged"]

@@ -149,6 +149,7 @@ def test_ranks_go_back_together(tmp_path, pool):
         assert [len(s.rollouts) for s in store.steps("a")] == [12, 12, 12, 12, 6]
 
 
+@pytest.mark.slow
 def test_two_writer_processes_and_a_reader(tmp_path):
     (tmp_path / "commits").mkdir()
     with Store.open(tmp_path) as store:
@@ -165,6 +166,7 @@ def test_two_writer_processes_and_a_reader(tmp_path):
         assert store.runs()["status"].to_pylist() == ["finished"]
 
 
+@pytest.mark.slow
 def test_ranks_that_are_killed_leave_whole_steps_and_go_on(tmp_path):
     for point in range(3):
         children = [start(tmp_path, rank) for rank in (0, 1)]

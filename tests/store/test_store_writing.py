@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 from made_steps import made_beliefs, made_evaluation, made_pool, made_step
 
+from tests.timing import patience
 from workbench.store import SCHEMA_VERSION, RunBusyError, Store, StoreError, Writer, compact
 from workbench.store.folder import bundle, files
 
@@ -189,7 +190,7 @@ def test_a_writer_whose_queue_is_full_waits_and_says_so(tmp_path, pool, rng, mon
 
     def slow(*arguments):
         if arguments[1] > 0:
-            assert gate.wait(30)
+            assert gate.wait(patience(30))
         return right(*arguments)
 
     monkeypatch.setattr(files, "commit", slow)

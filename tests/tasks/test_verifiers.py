@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.timing import patience
 from workbench import tasks
 from workbench.tasks.verifiers import LOOK, Graded, near, numbers, one_number
 from workbench.types import Plan, Pool, Rollouts
@@ -115,7 +116,7 @@ LONG = {
 }
 
 
-@pytest.mark.timeout(20)
+@pytest.mark.timeout(patience(20))
 @pytest.mark.parametrize("kind", ["number", "list", "word", "text"])
 @pytest.mark.parametrize("prefix", ["", "it is"])
 def test_long_completions_are_wrong_and_not_slow(kind, prefix):

@@ -51,6 +51,7 @@ def test_a_sheet_that_is_not_installed_keeps_its_address():
     assert made[2] == f'"{gone}"'
 
 
+@pytest.mark.slow
 @pytest.mark.browser
 def test_the_export_is_drawn_without_a_network(shown, tmp_path):
     frame = dict.fromkeys(("mathjax_url", "require_js_url", "jquery_url", "mermaid_js_url"), "")  # of nbconvert's own

@@ -5,7 +5,7 @@ import pytest
 from browsing import says
 from grown import hand, record
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
 
 def test_a_tree_is_hovered_walked_by_keys_and_leads_to_the_tokens(opened, tmp_path):

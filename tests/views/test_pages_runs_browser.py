@@ -3,7 +3,7 @@
 import pytest
 from browsing import says
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
 
 def chosen(page, name):

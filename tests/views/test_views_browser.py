@@ -34,6 +34,7 @@ def test_empty_then_a_run_appears_and_moves_and_ends(opened, recording):
     page.locator(".badge", has_text="finished").wait_for(timeout=20_000)
 
 
+@pytest.mark.slow
 def test_a_click_on_the_heat_map_chooses_the_prompt(opened, recording):
     recording().go(3)
     page = opened(recording.store)
@@ -60,6 +61,7 @@ SCROLLED = """() => {
 }"""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["live", "difficulty", "glossary"])
 def test_the_wheel_scrolls_a_page_taller_than_the_window(opened, recording, name):
     recording().go(2)
@@ -77,6 +79,7 @@ def test_the_wheel_scrolls_a_page_taller_than_the_window(opened, recording, name
     page.wait_for_function(f"({SCROLLED})() >= 200", timeout=10_000)
 
 
+@pytest.mark.slow
 def test_hostile_completions_stay_text(opened, recording):
     recording(hostile=True).go(1)
     page = opened(recording.store)
@@ -91,6 +94,7 @@ def test_hostile_completions_stay_text(opened, recording):
     assert page.evaluate("window.hit") is None
 
 
+@pytest.mark.slow
 def test_narrow_and_dark(opened, recording):
     recording().go(2)
     page = opened(recording.store)
@@ -103,6 +107,7 @@ def test_narrow_and_dark(opened, recording):
     assert page.locator(".mui-dark").count() > 0
 
 
+@pytest.mark.slow
 def test_two_viewers_share_the_questions(opened, recording):
     from workbench.views.data.run import Source
 

@@ -2,13 +2,13 @@
 
 import http.client
 import threading
-import time
 from types import SimpleNamespace
 
 import holoviews as hv
 import numpy as np
 import pytest
 
+from tests.timing import patience, until
 from workbench import Budget, Experiment, Session
 from workbench.runs.steering.inbox import Request
 from workbench.store import Store
@@ -192,6 +192,12 @@ def test_a_click_during_a_refresh_is_not_forgotten():
     assert [a.request.kind for a in panel.asked] == ["drop", "pin"]
 
 
+def shows(panel, text):
+    """Wait until the list of what became of requests holds a text."""
+    until(lambda: text in panel.became.value, or_say=lambda: panel.became.value)
+
+
+@pytest.mark.slow
 def test_controls_hear_of_a_refusal_in_another_process(elsewhere):
     _, remote = elsewhere
     panel = notebook.controls(remote)
@@ -202,52 +208,38 @@ def test_controls_hear_of_a_refusal_in_another_process(elsewhere):
     panel.others["add"].click()
     panel.settings["prompts"].value = "3"
     panel.apply.click()
-    end = time.monotonic() + 30
-    while "SimWorld has no lr" not in panel.became.value or "no method" not in panel.became.value:
-        assert time.monotonic() < end, panel.became.value
-        time.sleep(0.1)
-    while f"acts at step {remote.n_steps + 1}" not in panel.became.value:
-        assert time.monotonic() < end, panel.became.value
-        time.sleep(0.1)
+    shows(panel, "SimWorld has no lr")
+    shows(panel, "no method")
+    until(lambda: f"acts at step {remote.n_steps + 1}" in panel.became.value, or_say=lambda: panel.became.value)
 
 
 def test_controls_hear_of_a_paused_session(tmp_path):
     small = Experiment(model="sim", steps=9, budget=Budget(4, 16), world={"n_prompts": 12}, store=str(tmp_path))
     session = Session(small).start(paused=True)
     panel = notebook.controls(session)
-    end = time.monotonic() + 30
-    while session.status != "paused":
-        assert time.monotonic() < end
-        time.sleep(0.02)
+    until(lambda: session.status == "paused")
     panel.settings["prompts"].value = "3"
     panel.apply.click()
-    while "acts at step 1" not in panel.became.value:
-        assert time.monotonic() < end, panel.became.value
-        time.sleep(0.02)
+    shows(panel, "acts at step 1")
     panel.others["undo"].click()
-    while "undone: prompts a step 3 → 4" not in panel.became.value:
-        assert time.monotonic() < end, panel.became.value
-        time.sleep(0.02)
+    shows(panel, "undone: prompts a step 3 → 4")
     session.stop()
 
 
+@pytest.mark.slow
 def test_controls_steer_a_run_of_another_process(elsewhere):
     process, remote = elsewhere
     panel = notebook.controls(remote)
     panel.buttons["pause"].click()
-    end = time.monotonic() + 30
-    while remote.status != "paused":
-        assert time.monotonic() < end
-        time.sleep(0.05)
+    until(lambda: remote.status == "paused")
     panel.settings["prompts"].value, panel.settings["group_size"].value = "3", "5"
     panel.apply.click()
     panel.refresh()
     panel.buttons["step"].click()
-    while '"to": {"prompts": 3, "rollouts": 15}' not in str(remote._store.ask("commands", run=remote.run)["payload"]):
-        assert time.monotonic() < end
-        time.sleep(0.05)
+    asked = '"to": {"prompts": 3, "rollouts": 15}'
+    until(lambda: asked in str(remote._store.ask("commands", run=remote.run)["payload"]))
     panel.buttons["stop"].click()
-    assert process.wait(30) == 0
+    assert process.wait(patience(30)) == 0
 
 
 def test_live_serves_one_page_per_store(tmp_path):
@@ -256,7 +248,7 @@ def test_live_serves_one_page_per_store(tmp_path):
         assert frame.src.startswith("http://127.0.0.1:")
         assert notebook.live(str(tmp_path)).src == frame.src
         port = int(frame.src.rsplit(":", 1)[1].strip("/"))
-        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=patience(20))
         connection.request("GET", "/")
         answer = connection.getresponse()
         text = answer.read().decode()

@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from tests.timing import patience
 from workbench.runs.steering.inbox import Inbox
 from workbench.views.shell.dashboard import Dashboard, LivePage
 from workbench.views.shell.ports import is_loopback, names_of
@@ -15,7 +16,7 @@ from workbench.views.shell.server import serve
 
 
 def answer(port, path, cookie=""):
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=patience(20))
     connection.request("GET", path, headers={"Cookie": cookie} if cookie else {})
     return connection.getresponse()
 

@@ -6,7 +6,7 @@ from browsing import says
 
 from workbench.views.pages import PAGES, TITLES
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
 
 def test_every_page_is_reached_by_click_key_and_address(opened, recording):

@@ -7,7 +7,7 @@ import pytest
 from browsing import says
 
 driver = pytest.importorskip("playwright.sync_api", reason="playwright drives the browser")
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
 
 def press(page, label):

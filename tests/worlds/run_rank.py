@@ -9,6 +9,8 @@ from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
+from tests.timing import patience
+
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 import numpy as np
@@ -123,7 +125,7 @@ if __name__ == "__main__":
         init_method=f"file://{sys.argv[3]}",
         rank=rank,
         world_size=ranks,
-        timeout=timedelta(seconds=60),
+        timeout=timedelta(seconds=patience(60)),
         device_id=torch.device("cuda", rank) if gpu else None,
     )
     saved, shard = Path(sys.argv[3] + "-saved"), "shard" in sys.argv[5:]

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from tests.timing import patience
 from workbench import Experiment, Store
 from workbench.pipeline import Pipeline, run
 from workbench.runs.run import Run
@@ -94,7 +95,7 @@ def test_a_live_run_is_the_same_again_and_samples_what_it_says(task):
 
 def test_generation_and_training_are_under_way_together(task):
     world = live(task)
-    together = threading.Barrier(2, timeout=60)
+    together = threading.Barrier(2, timeout=patience(60))
     sample, update = type(world).sample, world.policy.update
     calls = []
 

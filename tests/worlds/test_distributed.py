@@ -10,6 +10,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
+from tests.timing import patience
 from workbench.parallel import processes
 from workbench.worlds.training import data_parallel
 
@@ -42,7 +43,7 @@ def together(tmp_path, *how: str) -> list[dict]:
         subprocess.Popen([sys.executable, str(SCRIPT), str(rank), "2", str(tmp_path / "meet"), str(out[rank]), *how])
         for rank in range(2)
     ]
-    assert [one.wait(timeout=240) for one in running] == [0, 0]
+    assert [one.wait(patience(240)) for one in running] == [0, 0]
     return [torch.load(path, weights_only=False) for path in out]
 
 
@@ -65,6 +66,7 @@ def agree(first: dict, second: dict, alone: dict, exact: bool = True, scale: flo
 gloo = pytest.mark.skipif(not (dist.is_available() and dist.is_gloo_available()), reason="this PyTorch has no gloo")
 
 
+@pytest.mark.slow
 @gloo
 def test_two_processes_take_the_step_of_one(tmp_path) -> None:
     agree(*together(tmp_path), facts())
@@ -77,6 +79,7 @@ def divided(tmp_path_factory) -> tuple[Path, list[dict]]:
     return folder / "meet-saved", together(folder, "shard")
 
 
+@pytest.mark.slow
 @gloo
 def test_two_processes_with_half_the_weights_each_take_the_step_of_one(divided) -> None:
     _, (first, second) = divided
@@ -91,6 +94,7 @@ def test_two_processes_with_half_the_weights_each_take_the_step_of_one(divided) 
     assert first["after"] == pytest.approx(alone["after"], abs=1e-3)
 
 
+@pytest.mark.slow
 @gloo
 def test_a_folder_saved_from_divided_weights_is_an_ordinary_one(divided) -> None:
     from workbench.worlds.training.policy import Policy
@@ -103,6 +107,7 @@ def test_a_folder_saved_from_divided_weights_is_an_ordinary_one(divided) -> None
     assert all(s["exp_avg"].shape == p.shape for p, s in policy.optimizer.state.items())
 
 
+@pytest.mark.slow
 @gloo
 @pytest.mark.parametrize("how", [[], ["shard"]], ids=["parallel", "sharded"])
 def test_two_processes_live_the_run_of_one(tmp_path, how) -> None:

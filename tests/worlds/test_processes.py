@@ -14,6 +14,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
+from tests.timing import patience, until
 from workbench import Store
 from workbench.parallel import processes
 from workbench.parallel.watchdog import Watch
@@ -55,7 +56,7 @@ def start(what: str, folder: Path, n: int = 2) -> list[subprocess.Popen]:
 def ended(running: list[subprocess.Popen], codes: tuple[int, ...] = (0, 0)) -> list:
     """What the processes found, once they have ended."""
     try:
-        said = [one.communicate(timeout=240) for one in running]
+        said = [one.communicate(timeout=patience(240)) for one in running]
     finally:
         for one in running:
             one.kill()
@@ -76,6 +77,7 @@ def recorded(store: Path, run: str) -> dict:
         return found | {"loss": [s.update["loss"] for s in it.steps(run)], "runs": it.runs().to_pylist()}
 
 
+@pytest.mark.slow
 def test_a_killed_run_of_two_processes_is_resumed_by_torchrun_as_the_run_of_one(tmp_path) -> None:
     ended(start("killed", tmp_path / "two"), (9, 9))
     (run,) = (p.name for p in (tmp_path / "two" / "checkpoints").iterdir())
@@ -84,7 +86,7 @@ def test_a_killed_run_of_two_processes_is_resumed_by_torchrun_as_the_run_of_one(
         sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2",
         "-m", "workbench", "run", "e.toml", "--store", "two", "--resume", run,
     ]  # fmt: skip
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=240)
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=patience(240))
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("grpo + mopps\n") == 1  # one of them speaks
     assert "step 6/6" in done.stdout
@@ -100,16 +102,19 @@ def test_a_killed_run_of_two_processes_is_resumed_by_torchrun_as_the_run_of_one(
     assert [p.name for p in (tmp_path / "two" / "checkpoints" / run).iterdir()] == ["step-000006"]
 
 
+@pytest.mark.slow
 def test_one_inbox_steers_all(tmp_path) -> None:
     running = start("steered", tmp_path)
-    remote = None
-    while remote is None or not remote.n_steps:
+
+    def watched() -> Remote | None:
         assert all(one.poll() is None for one in running), [one.communicate() for one in running]
-        threading.Event().wait(0.1)
         try:
-            remote = remote or Remote(str(tmp_path), who="ada")
+            remote = Remote(str(tmp_path), who="ada")
         except (StoreError, ValueError):  # not there yet
-            continue
+            return None
+        return remote if remote.n_steps else None
+
+    remote = until(watched, 120, every=0.1)
     with Store.open(tmp_path) as store:
         ids = store.pool(remote.run)[0].ids.tolist()
     asked = [
@@ -155,6 +160,7 @@ def test_one_inbox_steers_all(tmp_path) -> None:
     assert remote.n_steps >= saved and list((tmp_path / "checkpoints" / remote.run).iterdir()) != []
 
 
+@pytest.mark.slow
 def test_two_processes_generate_ahead_as_one_does(tmp_path) -> None:
     first, second = ended(start("overlapped", tmp_path / "two"))
     alone = overlapped(tmp_path / "one")
@@ -175,6 +181,7 @@ def test_two_gpus_generate_ahead_and_hold_the_same(tmp_path, monkeypatch) -> Non
     assert {v for step in first["version"] for v in step} == {0, 1, 2}
 
 
+@pytest.mark.slow
 def test_what_ends_in_one_process_ends_in_all_and_is_recorded(tmp_path) -> None:
     first, second = ended(start("left", tmp_path))
     why = "2 processes were started (WORLD_SIZE), and this one knows none of the others; make the run inside `with workbench.parallel.processes.joined():`"
@@ -208,9 +215,10 @@ def test_what_ends_in_one_process_ends_in_all_and_is_recorded(tmp_path) -> None:
     }
 
 
+@pytest.mark.slow
 def test_a_process_that_is_killed_ends_the_run(tmp_path) -> None:
     running = start("lost", tmp_path)
-    said = [one.communicate(timeout=120) for one in running]
+    said = [one.communicate(timeout=patience(120)) for one in running]
     assert [one.returncode for one in running] == [1, -9], said
     assert "ProcessError: another process of this run has gone without a word" in said[0][1]
     with Store.open(tmp_path) as store:
@@ -223,7 +231,7 @@ def test_who_waits_in_vain_for_a_process_that_failed_is_ended_after_its_callback
     mine.callbacks.append(said.append)
     other.report(ValueError("enough"))
     mine.report(RuntimeError("cut off"))  # who fails later does not take its place
-    assert over.wait(10)
+    assert over.wait(patience(10))
     assert [str(error) for error in said] == ["process 1 failed: ValueError: enough"]
     assert other.failure() is None
     for watch in (mine, other):

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 
+from tests.timing import patience
 from workbench import Budget, Experiment, Store
 from workbench.runs.checkpoints import POSITION
 from workbench.runs.run import Run
@@ -25,11 +26,12 @@ def process(*arguments: str) -> subprocess.Popen:
 
 
 def lines_of(running: subprocess.Popen) -> list[dict]:
-    out, _ = running.communicate(timeout=300)
+    out, _ = running.communicate(timeout=patience(300))
     assert running.returncode == 0
     return [json.loads(line) for line in out.splitlines()]
 
 
+@pytest.mark.slow
 def test_killed_and_resumed_is_uninterrupted(tmp_path) -> None:
     whole = process(str(tmp_path / "whole"), "6")
     cut = process(str(tmp_path / "cut"), "6")

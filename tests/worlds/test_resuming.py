@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.timing import patience
 from workbench import Store
 from workbench.pipeline import Pipeline, run
 from workbench.stages import Checkpoint, Prune
@@ -206,12 +207,13 @@ def test_a_run_carries_records_and_balances(task, tmp_path):
     assert pipeline.fold(world.pool, kept)["carry"] == states["carry"]
 
 
+@pytest.mark.slow
 def test_killed_and_resumed_carries_on_as_if_uninterrupted(tmp_path):
     def process(*arguments: str) -> subprocess.Popen:
         return subprocess.Popen([sys.executable, str(SCRIPT), *arguments], stdout=subprocess.PIPE, text=True)
 
     def lines_of(running: subprocess.Popen) -> list[dict]:
-        out, _ = running.communicate(timeout=300)
+        out, _ = running.communicate(timeout=patience(300))
         assert running.returncode == 0
         return [json.loads(line) for line in out.splitlines()]
 
