@@ -54,7 +54,7 @@ def bench(case: str | None) -> Iterator[Figure]:
 def _vllm() -> Iterator[Figure]:
     import torch
 
-    from workbench.worlds.engines.vllm import obstacle
+    from workbench.worlds.engines.vllm_engine import obstacle
 
     if why := obstacle() or ("" if torch.cuda.is_available() else "it is measured on a GPU, and there is none"):
         raise ValueError(f"the case vllm cannot run: {why}")

@@ -13,9 +13,10 @@ import torch
 
 from tests.benchmarks.figure import Figure
 from tests.benchmarks.loop_gpu import GROUP, HAZARD, LONGEST, PROMPT, PROMPTS, SHAPE, _prompts, subject, timed
+from workbench.worlds.engines import Request
 from workbench.worlds.engines.draws import streams
-from workbench.worlds.engines.graph import GraphEngine
-from workbench.worlds.engines.vllm import VllmEngine
+from workbench.worlds.engines.graph_engine import GraphEngine
+from workbench.worlds.engines.vllm_engine import VllmEngine
 
 TOKENS = 128
 
@@ -51,7 +52,9 @@ def _decoding(name: str, engine, about: str, rates: dict[str, float]) -> Iterato
 
         def generate(prompts=prompts, tokens=tokens, stops=stops, keys=keys):
             return engine.generate(
-                _prompts(prompts), np.full(prompts, GROUP), np.full(prompts, tokens), keys, stop=stops
+                Request.of_groups(
+                    _prompts(prompts), np.full(prompts, GROUP), np.full(prompts, tokens), keys, stop=stops
+                )
             )
 
         made = generate()

@@ -17,9 +17,10 @@ import torch
 
 from tests.benchmarks.figure import Figure
 from workbench.types import Advantage, Ragged
+from workbench.worlds.engines import Request
 from workbench.worlds.engines.draws import streams
-from workbench.worlds.engines.graph import GraphEngine
-from workbench.worlds.engines.transformers import TransformersEngine
+from workbench.worlds.engines.graph_engine import GraphEngine
+from workbench.worlds.engines.transformers_engine import TransformersEngine
 from workbench.worlds.training.packing import StreamPolicy
 from workbench.worlds.training.policy import Lines
 
@@ -112,7 +113,7 @@ def _decode() -> Iterator[Figure]:
 
     def generate(with_, prompts: int, n: int, tokens: int = tokens):
         keys = streams(0, map(str, range(prompts * n)))
-        return with_.generate(_prompts(prompts), np.full(prompts, n), np.full(prompts, tokens), keys)
+        return with_.generate(Request.of_groups(_prompts(prompts), np.full(prompts, n), np.full(prompts, tokens), keys))
 
     began = time.perf_counter()
     generate(engine, PROMPTS, GROUP)
@@ -127,7 +128,8 @@ def _decode() -> Iterator[Figure]:
         taken = timed(lambda p=prompts, n=n, length=length: generate(engine, p, n, length))
         rate[name] = prompts * n * length / taken
         read = (
-            sum(2 * it.parameters + prompts * n * (PROMPT + t) * engine.bytes_per_token for t in range(length)) / copy
+            sum(2 * it.parameters + prompts * n * (PROMPT + t) * engine.slots.bytes_per_token for t in range(length))
+            / copy
         )
         note = f"{it.note}; {prompts} prompts x {n}, {PROMPT} + {length} tokens, logp and entropy; floor {prompts * n * length / read:,.0f} tokens/s, share {read / taken:.2f}"
         yield Figure("decode", f"tokens_per_second_{name}", rate[name], "tokens/s", note=note)
@@ -174,7 +176,9 @@ def _tail() -> Iterator[Figure]:
 
         def generate(prompts=prompts, keys=keys):
             return engine.generate(
-                _prompts(prompts), np.full(prompts, GROUP), np.full(prompts, LONGEST), keys, stop=stop
+                Request.of_groups(
+                    _prompts(prompts), np.full(prompts, GROUP), np.full(prompts, LONGEST), keys, stop=stop
+                )
             )
 
         made = generate()

@@ -9,7 +9,7 @@ import pytest
 
 from tests.benchmarks import engine_sync
 from tests.benchmarks.engine import bench
-from workbench.worlds.engines.vllm import obstacle
+from workbench.worlds.engines.vllm_engine import obstacle
 
 
 def test_cases_are_named_and_one_that_cannot_run_says_why():

@@ -9,8 +9,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import numpy as np
 
-from workbench.worlds.engines.scripted import ScriptedEngine
+from workbench.worlds.engines import Request
 from workbench.worlds.engines.vllm_worker import PatchedWeights
+
+from .scripted_engine import ScriptedEngine
 
 MODELS = ({"id": "toy", "max_model_len": 64},)
 
@@ -115,9 +117,9 @@ class FakeServer:
         prompt, top = body["prompt"], body.get("logprobs") or 0
         temperature = body["temperature"]
         session = ScriptedEngine(self.script).open(
-            [prompt], np.zeros(1, int), np.array([body["seed"]], np.uint64), temperature=temperature,
+            Request([prompt], np.zeros(1, int), np.array([body["seed"]], np.uint64), temperature=temperature,
             stop=body["stop_token_ids"],
-        )  # fmt: skip
+        ))  # fmt: skip
         likely = session.top(max(top, 1))
         scale = 1.0 if self.raw or not temperature else temperature
         made = session.advance(np.array([body["max_tokens"]]))

@@ -14,9 +14,10 @@ from workbench.pipeline import Pipeline, run
 from workbench.runs.run import Run
 from workbench.stages import Checkpoint, Prune
 from workbench.types import Budget, Cut, Plan
+from workbench.worlds.engines import Request
 from workbench.worlds.engines.draws import streams
-from workbench.worlds.engines.graph import GraphEngine
-from workbench.worlds.engines.transformers import TransformersEngine
+from workbench.worlds.engines.graph_engine import GraphEngine
+from workbench.worlds.engines.transformers_engine import TransformersEngine
 from workbench.worlds.live.world import LiveWorld
 from workbench.worlds.overlap.overlap import Overlap, run_async
 from workbench.worlds.sim.world import SimWorld
@@ -225,10 +226,10 @@ def test_the_sampler_of_an_overlapped_run_gives_its_slots_back(task):
     lent = world.engine
     assert lent is not own
     overlap(pipeline, pipeline.init(world.pool), world, BUDGET, step=1, seed=3)
-    assert lent.slots
+    assert lent.slots.n
     overlap.close()
     assert world.engine is own
-    assert lent.slots == 0
+    assert lent.slots.n == 0
 
 
 @pytest.mark.parametrize("make", [TransformersEngine, GraphEngine])
@@ -241,7 +242,7 @@ def test_a_sampler_that_shares_the_trained_weights_gets_its_own_for_the_run(task
     keys = streams(0, ["a", "b"])
 
     def logp(e) -> list[float]:
-        made = e.generate([[5, 6], [7]], np.ones(2, np.int64), np.full(2, 4), keys, temperature=0.0)
+        made = e.generate(Request.of_groups([[5, 6], [7]], np.ones(2, np.int64), np.full(2, 4), keys, temperature=0.0))
         return made.logp.values.tolist()
 
     before = logp(other)

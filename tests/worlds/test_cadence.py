@@ -13,10 +13,10 @@ from workbench.pipeline import Pipeline, catalog, run
 from workbench.stages import Card, Method, Prune
 from workbench.types import Budget, Cut, Node, Plan
 from workbench.types.checkpoint import Checkpoint
-from workbench.worlds.engines.scripted import ScriptedEngine
 from workbench.worlds.live.world import LiveWorld
 
 from .conftest import ALPHABET, ToyTask, pool_of, toy_model, toy_tokenizer
+from .scripted_engine import ScriptedEngine
 
 BUDGET = Budget(prompts=2, rollouts=12)
 ACTIVE = {

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from workbench.worlds.engines import choice
+from workbench.worlds import engines
+from workbench.worlds.engines import choice, graph_engine, vllm_engine
 
 from .conftest import toy_model
 
@@ -13,9 +14,9 @@ def test_a_shape_without_kernels_falls_back_and_says_why(monkeypatch):
     def refuse(trained, dtype, names):
         raise ValueError("the kernels are made for heads of 64 numbers, not 8")
 
-    monkeypatch.setattr(choice, "supported", lambda model: "")
-    monkeypatch.setattr(choice, "_faster", refuse)
-    monkeypatch.setattr(choice, "MAKERS", {"transformers": lambda trained, dtype: "plain"})
+    monkeypatch.setattr(graph_engine, "supported", lambda model: "")
+    monkeypatch.setattr(choice, "_fastest", refuse)
+    monkeypatch.setattr(choice, "make", lambda name, trained, dtype: {"transformers": "plain"}[name])
     assert choice.pick(OnGpu(), "float32") == (
         "plain",
         "transformers: the kernels are made for heads of 64 numbers, not 8",
@@ -26,14 +27,14 @@ def test_without_a_gpu_the_plain_engine_is_taken_and_unknown_names_are_refused()
     engine, why = choice.pick(toy_model(), "float32")
     assert type(engine).__name__ == "TransformersEngine"
     assert why == "transformers: there is no GPU"
-    with pytest.raises(ValueError, match="no engine 'sglang'; there are auto, transformers, graph, vllm"):
+    with pytest.raises(
+        ValueError, match="no engine 'sglang'; there are auto, graph, transformers, vllm, and the address"
+    ):
         choice.pick(toy_model(), "float32", "sglang")
 
 
 def test_vllm_where_it_cannot_run_says_why(monkeypatch):
-    from workbench.worlds.engines import vllm
-
-    monkeypatch.setattr(vllm, "obstacle", lambda: "vllm is not installed")
+    monkeypatch.setattr(vllm_engine, "obstacle", lambda: "vllm is not installed")
     with pytest.raises(ValueError, match="cannot run: vllm is not installed; use engine='transformers'"):
         choice.pick(toy_model(), "float32", "vllm")
 
@@ -65,17 +66,15 @@ class OnGpu:
     ("unlike_llama", "parameters", "missing", "names", "why"),
     [
         ("", 0, "", ["transformers", "graph"], ""),
-        ("", choice.VLLM_FROM, "", ["transformers", "graph", "vllm"], ""),
-        ("", choice.VLLM_FROM, "vllm is not installed", ["transformers", "graph"], ""),
+        ("", choice.SLOW_FROM, "", ["transformers", "graph", "vllm"], ""),
+        ("", choice.SLOW_FROM, "vllm is not installed", ["transformers", "graph"], "vllm is not installed"),
         ("it is a gpt2", 0, "", ["transformers", "vllm"], "it is a gpt2"),
         ("it is a gpt2", 0, "vllm is not installed", ["transformers"], "it is a gpt2; vllm is not installed"),
     ],
 )
 def test_auto_measures_what_can_run(monkeypatch, unlike_llama, parameters, missing, names, why):
-    from workbench.worlds.engines import vllm
-
-    monkeypatch.setattr(choice, "supported", lambda model: unlike_llama)
-    monkeypatch.setattr(vllm, "obstacle", lambda: missing)
+    monkeypatch.setattr(graph_engine, "supported", lambda model: unlike_llama)
+    monkeypatch.setattr(vllm_engine, "obstacle", lambda: missing)
     assert choice._candidates(OnGpu(parameters)) == (names, why)
 
 
@@ -88,11 +87,30 @@ def test_the_faster_one_is_taken_and_its_figure_told(monkeypatch):
         def close(self):
             self.closed = True
 
-    engines = {"transformers": Engine(), "vllm": Engine()}
-    rates = {id(engines["transformers"]): 100.0, id(engines["vllm"]): 2500.0}
-    monkeypatch.setattr(choice, "MAKERS", {n: lambda trained, dtype, e=e: e for n, e in engines.items()})
+    made = {"transformers": Engine(), "vllm": Engine()}
+    rates = {id(made["transformers"]): 100.0, id(made["vllm"]): 2500.0}
+    monkeypatch.setattr(choice, "make", lambda name, trained, dtype: made[name])
     monkeypatch.setattr(choice, "tokens_per_second", lambda engine, vocabulary: rates[id(engine)])
-    engine, told = choice._faster(OnGpu(), "bfloat16", list(engines))
-    assert engine is engines["vllm"]
+    engine, told = choice._fastest(OnGpu(), "bfloat16", list(made))
+    assert engine is made["vllm"]
     assert told == "vllm: measured tokens/s at 64 rows: transformers 100, vllm 2,500"
-    assert (engines["transformers"].closed, engines["vllm"].closed) == (True, False)
+    assert (made["transformers"].closed, made["vllm"].closed) == (True, False)
+
+
+def test_an_engine_is_one_file_that_is_found_by_its_name(monkeypatch, tmp_path):
+    source = (
+        "from workbench.worlds.engines import Engine\n"
+        "class EchoEngine(Engine):\n"
+        "    def __init__(self, *, loud=False):\n"
+        "        self.loud = loud\n"
+        "    @classmethod\n"
+        "    def of(cls, name, trained, dtype, **settings):\n"
+        "        return cls(**settings)\n"
+    )
+    (tmp_path / "echo_engine.py").write_text(source)
+    monkeypatch.setattr(engines, "__path__", [*engines.__path__, str(tmp_path)])
+    assert choice.names() == ["echo", "graph", "transformers", "vllm"]
+    engine, why = choice.pick(toy_model(), "float32", {"name": "echo", "loud": True})
+    assert (type(engine).__name__, engine.loud, why) == ("EchoEngine", True, "echo: asked for")
+    with pytest.raises(ValueError, match="the engine echo has no 'quiet'"):
+        choice.pick(toy_model(), "float32", {"name": "echo", "quiet": True})

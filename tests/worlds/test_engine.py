@@ -8,8 +8,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from workbench.worlds.engines import Request
 from workbench.worlds.engines.draws import streams, uniform
-from workbench.worlds.engines.transformers import TransformersEngine, choose, invert
+from workbench.worlds.engines.sampling import choose, invert
+from workbench.worlds.engines.transformers_engine import TransformersEngine
 
 from .conftest import toy_model
 
@@ -22,7 +24,7 @@ NAMES = [f"1:p{i}:{k}" for i, n in enumerate(N) for k in range(n)]
 def run(prefixes=PREFIXES, n=N, limit=LIMIT, names=NAMES, **options):
     """Segments of the toy model under seed 0."""
     engine = TransformersEngine(toy_model(), max_rows=options.pop("max_rows", 256))
-    return engine.generate(prefixes, n, limit, streams(0, names), stop=[0, 1], **options)
+    return engine.generate(Request.of_groups(prefixes, n, limit, streams(0, names), stop=[0, 1], **options))
 
 
 def test_splitmix_reproduces_the_published_sequence():
@@ -154,7 +156,7 @@ def test_nothing_asked_gives_nothing():
 
 
 def test_impossible_asks_are_named():
-    with pytest.raises(ValueError, match="without tokens"):
+    with pytest.raises(ValueError, match="one token at least"):
         run([[]], [1], [4], ["a"])
     with pytest.raises(ValueError, match="at least 1, not 0"):
         run([[4]], [1], [0], ["a"])

@@ -11,12 +11,14 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from workbench.worlds.engines import Request
 from workbench.worlds.engines.board import Board, uniform_on
 from workbench.worlds.engines.draws import streams, uniform
-from workbench.worlds.engines.graph import GraphEngine
+from workbench.worlds.engines.graph_engine import GraphEngine
+from workbench.worlds.engines.graph_slots import Slots
 from workbench.worlds.engines.llama import reference, supported
 from workbench.worlds.engines.places import BUCKETS, admitted, bucket, cuts
-from workbench.worlds.engines.transformers import TransformersEngine
+from workbench.worlds.engines.transformers_engine import TransformersEngine
 
 from .conftest import toy_model
 
@@ -38,8 +40,8 @@ def test_draws_on_the_device_are_those_of_the_host(keys, position):
 @pytest.mark.parametrize("rules", RULES, ids=str)
 def test_the_decoder_draws_what_the_plain_sampler_draws(rules):
     model = toy_model()
-    plain = TransformersEngine(model).generate(PREFIXES, N, LIMIT, KEYS, **rules)
-    made = GraphEngine(model).generate(PREFIXES, N, LIMIT, KEYS, **rules)
+    plain = TransformersEngine(model).generate(Request.of_groups(PREFIXES, N, LIMIT, KEYS, **rules))
+    made = GraphEngine(model).generate(Request.of_groups(PREFIXES, N, LIMIT, KEYS, **rules))
     assert made.tokens.offsets.tolist() == plain.tokens.offsets.tolist()
     assert made.tokens.values.tolist() == plain.tokens.values.tolist()
     assert made.finish.tolist() == plain.finish.tolist()
@@ -51,19 +53,23 @@ def test_the_decoder_draws_what_the_plain_sampler_draws(rules):
 
 def test_a_closed_engine_holds_no_slots_until_it_is_asked_again():
     engine = GraphEngine(toy_model())
-    made = engine.generate(PREFIXES, N, LIMIT, KEYS)
+    made = engine.generate(Request.of_groups(PREFIXES, N, LIMIT, KEYS))
+    slots = engine.slots
     for _ in range(2):
         engine.close()
-        assert (engine.slots, engine.keys, engine.values, engine.board) == (0, None, None, None)
-    assert engine.generate(PREFIXES, N, LIMIT, KEYS).tokens.values.tolist() == made.tokens.values.tolist()
+        assert (slots.n, slots.keys, slots.values, slots.board) == (0, None, None, None)
+    assert (
+        engine.generate(Request.of_groups(PREFIXES, N, LIMIT, KEYS)).tokens.values.tolist()
+        == made.tokens.values.tolist()
+    )
 
 
 def test_rows_that_wait_for_a_slot_draw_the_same():
     model = toy_model()
-    whole = GraphEngine(model).generate(PREFIXES, N, LIMIT, KEYS, stop=[0, 1])
+    whole = GraphEngine(model).generate(Request.of_groups(PREFIXES, N, LIMIT, KEYS, stop=[0, 1]))
     few = GraphEngine(model, max_rows=4)
-    made = few.generate(PREFIXES, N, LIMIT, KEYS, stop=[0, 1])
-    assert few.slots == 4
+    made = few.generate(Request.of_groups(PREFIXES, N, LIMIT, KEYS, stop=[0, 1]))
+    assert few.slots.n == 4
     assert made.tokens.values.tolist() == whole.tokens.values.tolist()
     assert made.prefilled == 20 + 4  # the group of five does not fit into four places, so its prefix comes twice
 
@@ -71,10 +77,10 @@ def test_rows_that_wait_for_a_slot_draw_the_same():
 def test_a_resumed_row_draws_what_it_would_have_drawn():
     engine = GraphEngine(toy_model())
     one, keys = np.ones(2, np.int64), KEYS[:2]
-    whole = engine.generate([[5, 6], [7, 8, 9]], one, 30 * one, keys)
-    first = engine.generate([[5, 6], [7, 8, 9]], one, 11 * one, keys)
+    whole = engine.generate(Request.of_groups([[5, 6], [7, 8, 9]], one, 30 * one, keys))
+    first = engine.generate(Request.of_groups([[5, 6], [7, 8, 9]], one, 11 * one, keys))
     longer = [[5, 6, *first.tokens.row(0)], [7, 8, 9, *first.tokens.row(1)]]
-    rest = engine.generate(longer, one, 19 * one, keys, position=11 * one)
+    rest = engine.generate(Request.of_groups(longer, one, 19 * one, keys, position=11 * one))
     for row in range(2):
         assert whole.tokens.row(row).tolist() == [*first.tokens.row(row), *rest.tokens.row(row)]
         assert rest.logp.row(row) == pytest.approx(whole.logp.row(row)[11:], abs=1e-4)
@@ -83,31 +89,31 @@ def test_a_resumed_row_draws_what_it_would_have_drawn():
 def test_sync_takes_over_new_weights_without_new_slots():
     model = toy_model()
     engine = GraphEngine(model, dtype=torch.float64)
-    before = engine.generate(PREFIXES, N, LIMIT, KEYS, temperature=0.0)
-    keys = engine.keys
+    before = engine.generate(Request.of_groups(PREFIXES, N, LIMIT, KEYS, temperature=0.0))
+    keys = engine.slots.keys
     with torch.no_grad():
         for weight in model.parameters():
             weight.mul_(1.5)
-    stale = engine.generate(PREFIXES, N, LIMIT, KEYS, temperature=0.0)
+    stale = engine.generate(Request.of_groups(PREFIXES, N, LIMIT, KEYS, temperature=0.0))
     engine.sync()
-    after = engine.generate(PREFIXES, N, LIMIT, KEYS, temperature=0.0)
-    plain = TransformersEngine(model).generate(PREFIXES, N, LIMIT, KEYS, temperature=0.0)
+    after = engine.generate(Request.of_groups(PREFIXES, N, LIMIT, KEYS, temperature=0.0))
+    plain = TransformersEngine(model).generate(Request.of_groups(PREFIXES, N, LIMIT, KEYS, temperature=0.0))
     assert stale.logp.values.tolist() == before.logp.values.tolist()
     assert np.abs(after.logp.values - plain.logp.values).max() < 1e-4
     assert np.abs(after.logp.values - before.logp.values).max() > 1e-3
-    assert engine.keys is keys
+    assert engine.slots.keys is keys
 
 
 def test_errors_name_the_values():
     engine = GraphEngine(toy_model())
     one = np.ones(1, np.int64)
-    with pytest.raises(ValueError, match="max_tokens must be at least 1, not 0"):
-        engine.generate([[1]], one, 0 * one, KEYS[:1])
-    with pytest.raises(ValueError, match="a prefix without tokens"):
-        engine.generate([[]], one, one, KEYS[:1])
+    with pytest.raises(ValueError, match="limit of a row must be at least 1, not 0"):
+        engine.generate(Request.of_groups([[1]], one, 0 * one, KEYS[:1]))
+    with pytest.raises(ValueError, match="one token at least"):
+        engine.generate(Request.of_groups([[]], one, one, KEYS[:1]))
     with pytest.raises(ValueError, match="2048 tokens together, not 2101"):
-        engine.generate([[1]], one, 2100 * one, KEYS[:1])
-    made = engine.generate([[1]], 0 * one, one, KEYS[:0])
+        engine.generate(Request.of_groups([[1]], one, 2100 * one, KEYS[:1]))
+    made = engine.generate(Request.of_groups([[1]], 0 * one, one, KEYS[:0]))
     assert (len(made.finish), made.prefilled, made.decoded) == (0, 0, 0)
 
 
@@ -207,9 +213,11 @@ def test_graphs_draw_what_the_plain_sampler_draws_in_float32(rules):
 
     torch.backends.cuda.matmul.allow_tf32 = False
     model = models.load("tiny")[0].cuda()
-    plain = TransformersEngine(model).generate(PREFIXES, N, LIMIT, KEYS, **rules)
+    plain = TransformersEngine(model).generate(Request.of_groups(PREFIXES, N, LIMIT, KEYS, **rules))
     for rows in (256, 4):
-        made = GraphEngine(model, torch.float32, max_rows=rows).generate(PREFIXES, N, LIMIT, KEYS, **rules)
+        made = GraphEngine(model, torch.float32, max_rows=rows).generate(
+            Request.of_groups(PREFIXES, N, LIMIT, KEYS, **rules)
+        )
         assert made.tokens.values.tolist() == plain.tokens.values.tolist()
         assert np.abs(made.logp.values - plain.logp.values).max() < 1e-4
         assert np.abs(made.entropy.values - plain.entropy.values).max() < 1e-4
@@ -232,6 +240,6 @@ def test_a_capture_is_not_broken_by_threads_that_train(monkeypatch):
     for name, fake in {**fakes, "CUDAGraph": object, "graph": capture}.items():
         monkeypatch.setattr(torch.cuda, name, fake)
     board = SimpleNamespace(active=torch.ones(4, dtype=torch.bool), t=torch.zeros(1))
-    GraphEngine._graph(SimpleNamespace(_captured={}, board=board, _step=lambda size, greedy: None), 4, False)
+    Slots._graph(SimpleNamespace(_captured={}, board=board, _step=lambda size, greedy: None), 4, False)
     assert given == {"pool": None, "capture_error_mode": "thread_local"}
     assert board.active.all()

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from workbench.stages import Branch, Checkpoint, Prune
 from workbench.types import Cut, Fork, Plan
-from workbench.worlds.engines import Session, Until
+from workbench.worlds.engines import Request, Session, Until
 from workbench.worlds.engines.draws import streams
-from workbench.worlds.engines.graph import GraphEngine
-from workbench.worlds.engines.transformers import TransformersEngine
+from workbench.worlds.engines.graph_engine import GraphEngine
+from workbench.worlds.engines.transformers_engine import TransformersEngine
 from workbench.worlds.live.world import LiveWorld
 
 from .conftest import toy_model, toy_tokenizer
@@ -101,7 +101,7 @@ def scripted(twins: Twins, data, most: int = 10, vocabulary: int = 32) -> None:
 
 def both(make, **options) -> tuple[Session, Session]:
     keys = streams(0, [f"r{i}" for i in range(len(OWNER))])
-    return tuple(e.open(PREFIXES, OWNER, keys, **options) for e in make)
+    return tuple(e.open(Request(PREFIXES, OWNER, keys, **options)) for e in make)
 
 
 @given(st.data())
@@ -122,12 +122,12 @@ def test_more_rows_and_longer_ones_than_there_was_room_for(monkeypatch):
     model = toy_model()
     engine = GraphEngine(model)
     twins = Twins(*both((engine, TransformersEngine(model))))
-    assert (engine.slots, engine.capacity) == (8, 64)
+    assert (engine.slots.n, engine.slots.capacity) == (8, 64)
     twins.advance(np.full(6, 12), Until())
     twins.keep([0, 1, 2, 3, 4, 5] * 3)
-    assert engine.slots == 24
+    assert engine.slots.n == 24
     twins.advance(np.full(18, 70), Until())
-    assert engine.capacity == 128
+    assert engine.slots.capacity == 128
     twins.rewind(3, 40)
     twins.advance(np.arange(1, 19), Until())
 
@@ -135,13 +135,13 @@ def test_more_rows_and_longer_ones_than_there_was_room_for(monkeypatch):
 def test_rows_that_do_not_fit_together_are_named():
     engine = GraphEngine(toy_model(), max_rows=4)
     with pytest.raises(ValueError, match=r"8 rows of \d+ tokens do not fit at once \(at most 4 rows"):
-        engine.open(PREFIXES, OWNER, streams(0, map(str, OWNER)))
+        engine.open(Request(PREFIXES, OWNER, streams(0, map(str, OWNER))))
 
 
 def test_slots_given_to_another_generation_end_a_session():
     engine = GraphEngine(toy_model())
-    session = engine.open(PREFIXES, OWNER, streams(0, map(str, OWNER)))
-    engine.generate([[5]], np.ones(1, np.int64), np.ones(1, np.int64), streams(0, ["a"]))
+    session = engine.open(Request(PREFIXES, OWNER, streams(0, map(str, OWNER))))
+    engine.generate(Request.of_groups([[5]], np.ones(1, np.int64), np.ones(1, np.int64), streams(0, ["a"])))
     with pytest.raises(RuntimeError, match="given to another generation"):
         session.advance(np.ones(6, np.int64))
 
@@ -225,13 +225,15 @@ def test_on_the_gpu_a_fork_has_the_log_probabilities_it_would_have_had_alone(dty
     model = models.load("tiny")[0].cuda()
     engine = GraphEngine(model, dtype)
     keys = streams(0, ["root"])
-    session = engine.open([[5, 6, 7, 8]], np.zeros(1, np.int64), keys)
+    session = engine.open(Request([[5, 6, 7, 8]], np.zeros(1, np.int64), keys))
     first = session.advance(np.array([20]))
     names = ["root", "root/20.1", "root/20.2"]
     session.keep(np.zeros(3, np.int64), streams(0, names))
     rest = session.advance(np.full(3, 20))
     prefix = [5, 6, 7, 8, *first.tokens.row(0).tolist()]
-    alone = engine.generate([prefix], np.array([3]), np.array([20]), streams(0, names), position=np.full(3, 20))
+    alone = engine.generate(
+        Request.of_groups([prefix], np.array([3]), np.array([20]), streams(0, names), position=np.full(3, 20))
+    )
     for i in range(3):
         mine, other = rest.tokens.row(i), alone.tokens.row(i)
         same = int(np.argmin(np.append(mine == other, False)))  # a draw near a border may fall either way in bfloat16

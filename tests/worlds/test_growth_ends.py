@@ -9,9 +9,9 @@ from workbench.pipeline.fates import fates
 from workbench.pipeline.frontier import chosen
 from workbench.stages import Branch, Checkpoint, Method, Only, Prune, given
 from workbench.types import Advantage, Cut, Fork, Plan
-from workbench.worlds.engines.scripted import ScriptedEngine, told
 
 from .conftest import ALPHABET
+from .scripted_engine import ScriptedEngine, table_script
 
 A, B, C, ONE, EQUALS = (ALPHABET.index(c) for c in "abc1=")
 
@@ -21,7 +21,7 @@ def scripted(world):
     """After the prompt's "=", "1", then "a", "b" or "c", then "1", then the end."""
     tree = {(EQUALS,): {ONE: 1.0}, (EQUALS, ONE): {A: 0.6, B: 0.3, C: 0.1}}
     tree |= {(x,): {ONE: 1.0} for x in (A, B, C)}
-    world.engine = ScriptedEngine(told(tree, stop=0))
+    world.engine = ScriptedEngine(table_script(tree, stop=0))
     return world
 
 

@@ -9,9 +9,10 @@ import torch
 from workbench.stages import Branch, Checkpoint, Prune
 from workbench.types import Cut, Fork, Plan
 from workbench.types.checkpoint import Pauses
+from workbench.worlds.engines import Request
 from workbench.worlds.engines.draws import streams
-from workbench.worlds.engines.graph import GraphEngine
-from workbench.worlds.engines.transformers import TransformersEngine
+from workbench.worlds.engines.graph_engine import GraphEngine
+from workbench.worlds.engines.transformers_engine import TransformersEngine
 
 from .conftest import toy_model
 
@@ -31,7 +32,7 @@ def alone(model, path: list[int]) -> tuple[np.ndarray, np.ndarray]:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_state_and_likeliest_tokens_after_pauses_forks_and_rewinds(dtype, engine):
     model = toy_model().to(dtype)
-    session = engine(model).open(PREFIXES, np.array([0, 1, 1]), streams(0, ["a", "b", "c"]))
+    session = engine(model).open(Request(PREFIXES, np.array([0, 1, 1]), streams(0, ["a", "b", "c"])))
     paths = [list(PREFIXES[i]) for i in (0, 1, 1)]
 
     def agrees() -> None:

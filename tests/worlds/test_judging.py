@@ -16,7 +16,7 @@ from workbench.store import Store
 from workbench.tasks.isolated import Isolated
 from workbench.tasks.task import Task
 from workbench.types import Budget, Cut, Plan, Ragged, Rollouts
-from workbench.worlds.engines.graph import GraphEngine
+from workbench.worlds.engines.graph_engine import GraphEngine
 from workbench.worlds.live.verification import Judging, filled
 from workbench.worlds.live.world import LiveWorld
 
@@ -65,12 +65,12 @@ def test_a_hanging_verifier_does_not_hold_generation(tmp_path, engine):
     world = world_of(hangs, engine, timeout=30.0)
     generate, ended_before_the_end = world.engine.generate, []
 
-    def watched(*arguments, ended, **options):
-        def told(row, tokens):
-            ended(row, tokens)
+    def watched(request):
+        def on_end(row, tokens):
+            request.on_end(row, tokens)
             ended_before_the_end.append(row)
 
-        made = generate(*arguments, ended=told, **options)
+        made = generate(request._replace(on_end=on_end))
         assert appears(begun)  # a group is being judged, and generation has got to its end
         Path(generated).touch()
         return made
@@ -96,13 +96,13 @@ def test_the_first_group_is_judged_while_the_others_are_generated(tmp_path):
     world.engine.max_rows = 4  # the prompts one after the other
     generate, seen = world.engine.generate, []
 
-    def watched(*arguments, ended, **options):
-        def told(row, tokens):
+    def watched(request):
+        def on_end(row, tokens):
             if row == 8:  # the last one waits for a verdict on an earlier one
                 seen.append(appears(judged))
-            ended(row, tokens)
+            request.on_end(row, tokens)
 
-        return generate(*arguments, ended=told, **options)
+        return generate(request._replace(on_end=on_end))
 
     world.engine.generate = watched
     assert world.sample(PLAN).reward.tolist() == [1.0] * 9
@@ -185,9 +185,9 @@ def test_extra_columns_of_the_task_go_along_with_the_verdicts():
 def test_a_broken_engine_leaves_no_verifier_behind():
     world = world_of(digits)
 
-    def breaks(*arguments, ended, **options):
+    def breaks(request):
         for row in range(4):
-            ended(row, np.array([5, 6, 7]))
+            request.on_end(row, np.array([5, 6, 7]))
         raise RuntimeError("boom")
 
     world.engine.generate = breaks

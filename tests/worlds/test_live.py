@@ -194,9 +194,9 @@ def test_facts_for_the_runs_table(world):
 def test_leaving_a_world_closes_its_engine(task):
     with LiveWorld(task, (toy_model(), toy_tokenizer()), seed=3, engine="graph") as world:
         before = world.sample(plan())
-        assert world.engine.slots >= 9
-    assert world.engine.slots == 0
+        assert world.engine.slots.n >= 9
+    assert world.engine.slots.n == 0
     assert world.sample(plan()).tokens.values.tolist() == before.tokens.values.tolist()
     world.close()
     world.close()
-    assert world.engine.slots == 0
+    assert world.engine.slots.n == 0

@@ -11,9 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from workbench.types import Loss, Ragged
+from workbench.worlds.engines import Request
 from workbench.worlds.engines.draws import streams
-from workbench.worlds.engines.graph import GraphEngine
-from workbench.worlds.engines.transformers import TransformersEngine
+from workbench.worlds.engines.graph_engine import GraphEngine
+from workbench.worlds.engines.transformers_engine import TransformersEngine
 from workbench.worlds.live.world import LiveWorld
 from workbench.worlds.training import lora
 from workbench.worlds.training.policy import Lines, Policy
@@ -191,7 +192,9 @@ def test_slots_hold_merged_weights_from_one_sync_to_the_next():
     keys = streams(0, ["a", "b"])
 
     def made(e) -> tuple[list[int], np.ndarray]:
-        segments = e.generate([[5, 6], [7]], np.ones(2, np.int64), np.full(2, 6), keys, temperature=0.0)
+        segments = e.generate(
+            Request.of_groups([[5, 6], [7]], np.ones(2, np.int64), np.full(2, 6), keys, temperature=0.0)
+        )
         return segments.tokens.values.tolist(), segments.logp.values
 
     plain = made(engine)

@@ -14,10 +14,10 @@ from workbench.numerics.forks import nodes_of
 from workbench.pipeline import Pipeline, run
 from workbench.stages import Card, Checkpoint, Method
 from workbench.types import Budget, Cut, Ragged
-from workbench.worlds.engines.scripted import ScriptedEngine, told
 from workbench.worlds.live.world import LiveWorld
 
 from .conftest import ALPHABET, ToyTask, toy_model, toy_tokenizer
+from .scripted_engine import ScriptedEngine, table_script
 
 A, B, C, EQUALS = (ALPHABET.index(c) for c in "abc=")
 
@@ -42,7 +42,7 @@ def world(task):
     """After "=", "a", then "b" or "c", then "a" and the end."""
     made = LiveWorld(StepTask(task.pool, task.evaluation), (toy_model(), toy_tokenizer()), seed=3, lr=1e-2)
     tree = {(EQUALS,): {A: 1.0}, (EQUALS, A): {B: 0.5, C: 0.5}, (B,): {A: 1.0}, (C,): {A: 1.0}}
-    made.engine = ScriptedEngine(told(tree, stop=0))
+    made.engine = ScriptedEngine(table_script(tree, stop=0))
     return made
 
 

@@ -17,13 +17,13 @@ from workbench import Store
 from workbench.pipeline import Pipeline, run
 from workbench.stages import Checkpoint, Prune
 from workbench.types import Advantage, Budget, Cut, Loss, Plan, Ragged, Resume, Rollouts
-from workbench.worlds.engines.graph import GraphEngine
-from workbench.worlds.engines.scripted import ScriptedEngine
+from workbench.worlds.engines.graph_engine import GraphEngine
 from workbench.worlds.live.world import LiveWorld
 from workbench.worlds.overlap.overlap import run_async
 
 from .carry import Carry
 from .conftest import toy_model, toy_tokenizer
+from .scripted_engine import ScriptedEngine
 
 SCRIPT = Path(__file__).with_name("run_carried.py")
 

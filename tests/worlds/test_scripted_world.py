@@ -7,9 +7,9 @@ import pytest
 
 from workbench.stages import Branch, Checkpoint, Prune
 from workbench.types import Cut, Fork, Plan
-from workbench.worlds.engines.scripted import ScriptedEngine, told
 
 from .conftest import ALPHABET
+from .scripted_engine import ScriptedEngine, table_script
 
 A, B, ONE, TWO, EQUALS = (ALPHABET.index(c) for c in "ab12=")
 
@@ -18,7 +18,7 @@ A, B, ONE, TWO, EQUALS = (ALPHABET.index(c) for c in "ab12=")
 def scripted(world):
     """After the prompt's "=", always "a" then "1" or "2" evenly, then "b", then the end."""
     tree = {(EQUALS,): {A: 1.0}, (A,): {ONE: 0.5, TWO: 0.5}, (ONE,): {B: 1.0}, (TWO,): {B: 1.0}}
-    world.engine = ScriptedEngine(told(tree, stop=0))
+    world.engine = ScriptedEngine(table_script(tree, stop=0))
     return world
 
 

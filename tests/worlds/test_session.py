@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from workbench.worlds.engines import Session, Until
+from workbench.worlds.engines import Request, Session, Until
 from workbench.worlds.engines.draws import streams
-from workbench.worlds.engines.graph import GraphEngine
-from workbench.worlds.engines.transformers import TransformersEngine
+from workbench.worlds.engines.graph_engine import GraphEngine
+from workbench.worlds.engines.transformers_engine import TransformersEngine
 
 from .conftest import toy_model
 from .test_engine import LIMIT, NAMES, PREFIXES, N, run
@@ -21,7 +21,7 @@ def opened(request):
     """Opens a session of an engine."""
 
     def open_(owner=OWNER, names=NAMES, **options) -> Session:
-        return request.param(toy_model()).open(PREFIXES, owner, streams(0, names), stop=[0, 1], **options)
+        return request.param(toy_model()).open(Request(PREFIXES, owner, streams(0, names), stop=[0, 1], **options))
 
     return open_
 
@@ -65,7 +65,9 @@ def test_forks_share_what_stands_before_them_and_draw_on_their_own(opened):
     rest = session.advance(np.full(3, 5))
     prefix = PREFIXES[1] + first.tokens.row(0).tolist()
     alone = TransformersEngine(toy_model()).generate(
-        [prefix], np.array([3]), np.array([5]), streams(0, names), position=np.full(3, 4), stop=[0, 1]
+        Request.of_groups(
+            [prefix], np.array([3]), np.array([5]), streams(0, names), position=np.full(3, 4), stop=[0, 1]
+        )
     )
     assert [r.tolist() for r in rest.tokens.rows()] == [r.tolist() for r in alone.tokens.rows()]
     assert rest.logp.values == pytest.approx(alone.logp.values, abs=1e-5)
@@ -138,7 +140,7 @@ def test_rows_that_wait_make_later_what_they_would_have_made(opened):
 
 def test_only_what_goes_on_is_fed_and_rows_taken_back_share_a_pass():
     model = toy_model()
-    session = TransformersEngine(model).open(PREFIXES, np.arange(3), streams(0, "abc"))
+    session = TransformersEngine(model).open(Request(PREFIXES, np.arange(3), streams(0, "abc")))
     passes = []
     model.base_model.register_forward_hook(lambda *_: passes.append(1))
     made = session.advance(np.full(3, 4))
@@ -153,6 +155,6 @@ def test_only_what_goes_on_is_fed_and_rows_taken_back_share_a_pass():
 
 def test_empty_prefixes_and_negative_limits_are_errors(opened):
     with pytest.raises(ValueError, match="one token at least"):
-        TransformersEngine(toy_model()).open([[]], np.array([0]), streams(0, ["a"]))
+        TransformersEngine(toy_model()).open(Request([[]], np.array([0]), streams(0, ["a"])))
     with pytest.raises(ValueError, match="no fewer than 0 tokens, not -1"):
         opened().advance(np.full(len(OWNER), -1))

@@ -15,11 +15,11 @@ import pytest
 import torch
 
 from workbench import models
-from workbench.worlds.engines import Until
+from workbench.worlds.engines import Request, Until
 from workbench.worlds.engines.draws import streams
 from workbench.worlds.engines.forward import answer_statistics, pack
-from workbench.worlds.engines.transformers import TransformersEngine
-from workbench.worlds.engines.vllm import VllmEngine, obstacle
+from workbench.worlds.engines.transformers_engine import TransformersEngine
+from workbench.worlds.engines.vllm_engine import VllmEngine, obstacle
 
 pytestmark = pytest.mark.skipif(bool(obstacle()), reason=obstacle() or "vllm runs here")
 
@@ -55,7 +55,7 @@ def trainer_logp(model, prefixes, tokens, temperature=1.0):
 @pytest.mark.parametrize("rules", [{}, {"temperature": 0.7, "stop": [18, 30]}, {"position": np.arange(9)}], ids=str)
 def test_sampler_and_trainer_agree_on_what_was_drawn(pair, rules):
     engine, plain, dtype = pair
-    made = engine.generate(PREFIXES, N, LIMIT, KEYS, **rules)
+    made = engine.generate(Request.of_groups(PREFIXES, N, LIMIT, KEYS, **rules))
     owner = np.repeat(np.arange(3), N)
     tokens = [t.tolist() for t in made.tokens.rows()]
     for logp, prefix, row in zip(made.logp.rows(), owner, tokens, strict=True):
@@ -63,7 +63,7 @@ def test_sampler_and_trainer_agree_on_what_was_drawn(pair, rules):
         assert np.abs(logp - wanted).mean() < WITHIN[dtype]
     assert all(t[-1] in (18, 30) for t, f in zip(tokens, made.finish, strict=True) if f == "stop")
     if dtype == EXACT:
-        want = plain.generate(PREFIXES, N, LIMIT, KEYS, **rules)
+        want = plain.generate(Request.of_groups(PREFIXES, N, LIMIT, KEYS, **rules))
         assert made.tokens.values.tolist() == want.tokens.values.tolist()
         assert made.finish.tolist() == want.finish.tolist()
         assert np.abs(made.entropy.values - want.entropy.values).max() < 1e-3
@@ -72,9 +72,9 @@ def test_sampler_and_trainer_agree_on_what_was_drawn(pair, rules):
 def test_greedy_text_is_the_same(pair):
     engine, plain, dtype = pair
     one, limit = np.ones(3, int), np.full(3, 12)
-    made = engine.generate(PREFIXES, one, limit, KEYS[:3], temperature=0.0)
+    made = engine.generate(Request.of_groups(PREFIXES, one, limit, KEYS[:3], temperature=0.0))
     if dtype == "float32":
-        want = plain.generate(PREFIXES, one, limit, KEYS[:3], temperature=0.0)
+        want = plain.generate(Request.of_groups(PREFIXES, one, limit, KEYS[:3], temperature=0.0))
         assert made.tokens.values.tolist() == want.tokens.values.tolist()
     else:  # rounding may turn a tie; what was taken is within it of the likeliest
         for prefix, row in zip(PREFIXES, made.tokens.rows(), strict=True):
@@ -88,8 +88,8 @@ def test_greedy_text_is_the_same(pair):
 def test_a_resumed_row_is_the_uninterrupted_one(pair):
     engine, _, dtype = pair
     one = np.ones(2, int)
-    whole = engine.generate(PREFIXES[:2], one, 24 * one, KEYS[:2])
-    session = engine.open(PREFIXES[:2], np.arange(2), KEYS[:2])
+    whole = engine.generate(Request.of_groups(PREFIXES[:2], one, 24 * one, KEYS[:2]))
+    session = engine.open(Request(PREFIXES[:2], np.arange(2), KEYS[:2]))
     parts = [session.advance(np.array([8, 8])) for _ in range(3)]
     for row in range(2):
         again = [t for part in parts for t in part.tokens.row(row).tolist()]
@@ -101,7 +101,7 @@ def test_a_resumed_row_is_the_uninterrupted_one(pair):
 
 def test_a_fork_has_what_it_would_have_had_alone(pair):
     engine, plain, dtype = pair
-    session = engine.open(PREFIXES[:1], np.zeros(1, int), KEYS[:1])
+    session = engine.open(Request(PREFIXES[:1], np.zeros(1, int), KEYS[:1]))
     start = session.advance(np.array([40])).tokens.row(0).tolist()
     before = session.prefilled
     session.keep(np.zeros(4, int), KEYS[1:5])
@@ -125,7 +125,7 @@ def test_rows_pause_at_markers_and_at_uncertainty(pair):
     if dtype != EXACT:
         pytest.skip("compares tokens, which rounding may change")
     for until in (Until(frozenset({21, 24})), Until(entropy=1.5), Until(frozenset({20}), 2.0)):
-        mine, theirs = (e.open(PREFIXES, np.arange(3), KEYS[:3], stop=[18]) for e in (engine, plain))
+        mine, theirs = (e.open(Request(PREFIXES, np.arange(3), KEYS[:3], stop=[18])) for e in (engine, plain))
         while len(theirs):
             limit = np.full(len(theirs), 9)
             a, b = mine.advance(limit, until), theirs.advance(limit, until)
@@ -138,7 +138,7 @@ def test_rows_pause_at_markers_and_at_uncertainty(pair):
 
 def test_the_likeliest_next_tokens_are_those_of_the_plain_engine(pair):
     engine, plain, dtype = pair
-    mine, theirs = (e.open(PREFIXES, np.arange(3), KEYS[:3], temperature=0.5) for e in (engine, plain))
+    mine, theirs = (e.open(Request(PREFIXES, np.arange(3), KEYS[:3], temperature=0.5)) for e in (engine, plain))
     (ids, logp), (want, expected) = mine.top(4), theirs.top(4)
     if dtype == "float32":
         assert ids.tolist() == want.tolist()
@@ -150,13 +150,13 @@ def test_new_weights_are_taken_over_without_a_restart(pair, trained):
     engine, plain, dtype = pair
     kept = [w.detach().clone() for w in trained.parameters()]
     engine.sync()  # an empty cache, as below: prompts computed in the same pieces round the same way
-    before = engine.generate(PREFIXES, N, LIMIT, KEYS)
+    before = engine.generate(Request.of_groups(PREFIXES, N, LIMIT, KEYS))
     try:
         with torch.no_grad():
             for w in trained.parameters():
                 w.mul_(1.05)
         engine.sync()
-        made = engine.generate(PREFIXES, N, LIMIT, KEYS)
+        made = engine.generate(Request.of_groups(PREFIXES, N, LIMIT, KEYS))
         assert made.prefilled >= sum(map(len, PREFIXES))  # nothing of the old weights was found in the cache
         owner = np.repeat(np.arange(3), N)
         for logp, prefix, row in zip(made.logp.rows(), owner, made.tokens.rows(), strict=True):
@@ -168,7 +168,10 @@ def test_new_weights_are_taken_over_without_a_restart(pair, trained):
             for w, old in zip(trained.parameters(), kept, strict=True):
                 w.copy_(old)
         engine.sync()
-    assert engine.generate(PREFIXES, N, LIMIT, KEYS).tokens.values.tolist() == before.tokens.values.tolist()
+    assert (
+        engine.generate(Request.of_groups(PREFIXES, N, LIMIT, KEYS)).tokens.values.tolist()
+        == before.tokens.values.tolist()
+    )
 
 
 def test_generation_is_broken_off_from_another_thread(pair):
@@ -176,15 +179,19 @@ def test_generation_is_broken_off_from_another_thread(pair):
     timer = threading.Timer(0.3, engine.abort)
     timer.start()
     began = time.perf_counter()
-    made = engine.generate(PREFIXES[1:2], np.array([16]), np.array([500]), streams(0, map(str, range(16))))
+    made = engine.generate(
+        Request.of_groups(PREFIXES[1:2], np.array([16]), np.array([500]), streams(0, map(str, range(16))))
+    )
     timer.join()
     assert time.perf_counter() - began < 60
     assert set(made.finish.tolist()) == {"aborted"}
     assert 0 < made.tokens.lengths.max() < 500
-    assert engine.generate(PREFIXES[1:2], np.array([1]), np.array([4]), KEYS[:1]).finish.tolist() == ["length"]
+    assert engine.generate(
+        Request.of_groups(PREFIXES[1:2], np.array([1]), np.array([4]), KEYS[:1])
+    ).finish.tolist() == ["length"]
 
 
 def test_too_long_is_refused_before_anything_runs(pair):
     engine, _, _ = pair
     with pytest.raises(ValueError, match="may have 512 tokens together, not 570"):
-        engine.generate(PREFIXES[:1], np.array([1]), np.array([500]), KEYS[:1])
+        engine.generate(Request.of_groups(PREFIXES[:1], np.array([1]), np.array([500]), KEYS[:1]))

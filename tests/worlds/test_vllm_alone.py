@@ -20,10 +20,11 @@ from workbench import models
 from workbench.runs.experiment import Experiment
 from workbench.runs.run import Run
 from workbench.types import Budget
+from workbench.worlds.engines import Request
 from workbench.worlds.engines.draws import streams
 from workbench.worlds.engines.forward import answer_statistics, pack
-from workbench.worlds.engines.vllm import VllmEngine, obstacle
-from workbench.worlds.engines.vllm_server import ServerEngine
+from workbench.worlds.engines.server_engine import ServerEngine
+from workbench.worlds.engines.vllm_engine import VllmEngine, obstacle
 
 pytestmark = pytest.mark.skipif(bool(obstacle()), reason=obstacle() or "vllm runs here")
 
@@ -35,7 +36,7 @@ def trained():
 
 
 def sample(engine):
-    made = engine.generate([PREFIX], np.array([8]), np.array([20]), streams(0, map(str, range(8))))
+    made = engine.generate(Request.of_groups([PREFIX], np.array([8]), np.array([20]), streams(0, map(str, range(8)))))
     return made.tokens.values.tolist()
 
 
@@ -125,7 +126,9 @@ def test_a_real_server_takes_patches_and_samples_from_them(served):
         with torch.no_grad():
             model.model.layers[0].mlp.up_proj.weight[:3] += bump
         engine.sync()
-        made = engine.generate([PREFIX], np.array([6]), np.array([20]), streams(0, map(str, range(6))), temperature=0.7)
+        made = engine.generate(
+            Request.of_groups([PREFIX], np.array([6]), np.array([20]), streams(0, map(str, range(6))), temperature=0.7)
+        )
         with torch.no_grad():
             tokens = [t.tolist() for t in made.tokens.rows()]
             logp, _, mask = answer_statistics(model, pack([PREFIX], [tokens], model.device), 0.7)

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 import torch
 
-from workbench.worlds.engines import NEVER, Until, vllm
+from workbench.worlds.engines import NEVER, Request, Until, vllm_engine
+from workbench.worlds.engines.completions import Prompt
 from workbench.worlds.engines.draws import streams, uniform
-from workbench.worlds.engines.resubmit import Request
 from workbench.worlds.engines.sampling import choose
-from workbench.worlds.engines.vllm import VllmEngine
 from workbench.worlds.engines.vllm_draws import Row, Tape, draw
+from workbench.worlds.engines.vllm_engine import VllmEngine
 from workbench.worlds.training import lora
 
 from .conftest import toy_model
@@ -96,8 +96,8 @@ def replies(tokens, entropy, limit, stop=(), until=NEVER):
         here = [i for i, row in enumerate(tokens) if t < len(row)]
         column = [torch.tensor([values[i][t] for i in here]) for values in (tokens, entropy, entropy)]
         engine.tape.add(np.array(here), np.full(len(here), t), *column)
-    requests = [Request((1,), 0, 0, n) for n in limit]
-    made = engine._replies(requests, frozenset(stop), until, [0] * len(limit))
+    prompts = [Prompt((1,), 0, 0, n) for n in limit]
+    made = engine._completions(prompts, frozenset(stop), until, [0] * len(limit))
     return [(r.tokens.tolist(), r.finish) for r in made]
 
 
@@ -142,7 +142,7 @@ def test_a_closed_engine_is_closed_again_and_asked_in_vain():
     engine.close()
     for call in (
         engine.sync,
-        lambda: engine.generate([[1]], np.ones(1, int), np.ones(1, int), np.array([7], np.uint64)),
+        lambda: engine.generate(Request.of_groups([[1]], np.ones(1, int), np.ones(1, int), np.array([7], np.uint64))),
     ):
         with pytest.raises(RuntimeError, match="was closed, with the run that it sampled for"):
             call()
@@ -166,9 +166,9 @@ def test_whether_it_can_run_and_why_not(monkeypatch, package, number, torch_of, 
             raise metadata.PackageNotFoundError(name)
         return number
 
-    monkeypatch.setattr(vllm.importlib.util, "find_spec", lambda name: None if package == "none" else object())
-    monkeypatch.setattr(vllm.metadata, "version", version)
-    monkeypatch.setattr(vllm.metadata, "requires", lambda name: [version(name) and "torch==2.11.0", "numpy"])
+    monkeypatch.setattr(vllm_engine.importlib.util, "find_spec", lambda name: None if package == "none" else object())
+    monkeypatch.setattr(vllm_engine.metadata, "version", version)
+    monkeypatch.setattr(vllm_engine.metadata, "requires", lambda name: [version(name) and "torch==2.11.0", "numpy"])
     monkeypatch.setattr(torch, "__version__", torch_of)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: card)
-    assert vllm.obstacle() == why
+    assert vllm_engine.obstacle() == why

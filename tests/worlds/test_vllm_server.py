@@ -14,17 +14,17 @@ from workbench.runs.experiment import Experiment
 from workbench.runs.run import Run
 from workbench.store import Store
 from workbench.types import Budget
-from workbench.worlds.engines import Until
+from workbench.worlds.engines import Request, Until
 from workbench.worlds.engines.choice import pick
 from workbench.worlds.engines.draws import streams
 from workbench.worlds.engines.http_json import Client, Rejected, ServerError
-from workbench.worlds.engines.scripted import ScriptedEngine
-from workbench.worlds.engines.vllm_server import ServerEngine, seed_of
+from workbench.worlds.engines.server_engine import ServerEngine, seed_of
 from workbench.worlds.training import lora
 
 from .conftest import toy_model
 from .fake_server import MODELS, FakeServer
-from .test_resubmit import MARK, STOP, script
+from .scripted_engine import ScriptedEngine
+from .test_completions import MARK, STOP, script
 
 PREFIXES = [[9, 8, 7], [4]]
 KEYS = streams(0, "abcd")
@@ -45,14 +45,14 @@ def server():
 def expected(prefix, key, position, limit, temperature=1.0, stop=(STOP,)):
     """What the script makes of the server's seed."""
     return ScriptedEngine(script).generate(
-        [prefix], np.ones(1, int), np.array([limit]), np.array([seed_of(int(key), position)], np.uint64),
+        Request.of_groups([prefix], np.ones(1, int), np.array([limit]), np.array([seed_of(int(key), position)], np.uint64),
         temperature=temperature, stop=stop,
-    )  # fmt: skip
+    ))  # fmt: skip
 
 
 def test_rows_are_what_the_server_draws_from_their_seeds(server):
     engine, _ = engine_of(server)
-    made = engine.generate(PREFIXES, N, LIMIT, KEYS, position=np.arange(4), stop=[STOP])
+    made = engine.generate(Request.of_groups(PREFIXES, N, LIMIT, KEYS, position=np.arange(4), stop=[STOP]))
     for row, (prefix, limit) in enumerate([(0, 6), (0, 6), (0, 6), (1, 9)]):
         want = expected(PREFIXES[prefix], KEYS[row], row, limit)
         assert made.tokens.row(row).tolist() == want.tokens.values.tolist()
@@ -67,7 +67,7 @@ def test_rows_are_what_the_server_draws_from_their_seeds(server):
 
 def test_prompt_tokens_that_the_server_had_are_not_counted(server):
     engine, _ = engine_of(server, parallel=1)
-    made = engine.generate(PREFIXES, N, np.array([1, 1]), KEYS)
+    made = engine.generate(Request.of_groups(PREFIXES, N, np.array([1, 1]), KEYS))
     assert (made.prefilled, made.decoded) == (3 + 1 + 1 + 1, 0)
 
 
@@ -75,7 +75,7 @@ def test_prompt_tokens_that_the_server_had_are_not_counted(server):
 def test_what_may_pass_is_tried_again_with_growing_waits(server, fault):
     engine, waits = engine_of(server, parallel=1)
     server.faults = [fault, fault, fault]
-    made = engine.generate(PREFIXES[1:], np.array([1]), np.array([4]), KEYS[:1], stop=[STOP])
+    made = engine.generate(Request.of_groups(PREFIXES[1:], np.array([1]), np.array([4]), KEYS[:1], stop=[STOP]))
     assert made.tokens.values.tolist() == expected(PREFIXES[1], KEYS[0], 0, 4).tokens.values.tolist()
     assert waits == [0.5, 1.0, 2.0]
 
@@ -84,10 +84,10 @@ def test_after_the_last_try_the_error_says_what_it_was(server):
     engine, waits = engine_of(server, parallel=1, tries=3)
     server.faults = [503, 503, 503]
     with pytest.raises(ServerError, match=r"/v1/completions answered 503: told to say 503, 3 times in a row"):
-        engine.generate(PREFIXES[1:], np.array([1]), np.array([4]), KEYS[:1])
+        engine.generate(Request.of_groups(PREFIXES[1:], np.array([1]), np.array([4]), KEYS[:1]))
     server.faults = ["drop"] * 3
     with pytest.raises(ServerError, match=r"is not there or broke off \(RemoteDisconnected"):
-        engine.generate(PREFIXES[1:], np.array([1]), np.array([4]), KEYS[:1])
+        engine.generate(Request.of_groups(PREFIXES[1:], np.array([1]), np.array([4]), KEYS[:1]))
     assert len(waits) == 4
 
 
@@ -95,13 +95,15 @@ def test_a_server_that_does_not_answer_in_time(server):
     engine, _ = engine_of(server, answer_timeout=0.1, tries=2)
     server.faults = [0.6, 0.6]
     with pytest.raises(ServerError, match=r"gave no sign of life for 0.1 s, 2 times in a row"):
-        engine.generate(PREFIXES[1:], np.array([1]), np.array([4]), KEYS[:1])
+        engine.generate(Request.of_groups(PREFIXES[1:], np.array([1]), np.array([4]), KEYS[:1]))
 
 
 def test_a_whole_answer_may_take_longer_than_other_calls(server):
     engine, _ = engine_of(server, timeout=0.1, tries=1)
     server.faults = [0.4]
-    assert engine.generate(PREFIXES[1:], np.array([1]), np.array([4]), KEYS[:1]).finish.tolist() != ["aborted"]
+    assert engine.generate(Request.of_groups(PREFIXES[1:], np.array([1]), np.array([4]), KEYS[:1])).finish.tolist() != [
+        "aborted"
+    ]
     server.faults = [0.4]
     with pytest.raises(ServerError, match=r"gave no sign of life for 0.1 s"):
         engine.client.call("GET", "/v1/models")
@@ -118,20 +120,22 @@ def test_an_answer_that_the_server_broke_off_is_no_finished_one(reason):
             return status, answer
 
     with Gives(script) as server, pytest.raises(ServerError, match=f"broke off an answer .*{reason}"):
-        engine_of(server)[0].generate(PREFIXES, N, LIMIT, KEYS, stop=[STOP])
+        engine_of(server)[0].generate(Request.of_groups(PREFIXES, N, LIMIT, KEYS, stop=[STOP]))
 
 
 def test_connections_are_kept_from_call_to_call_and_closed_at_the_end(server):
     engine, _ = engine_of(server, parallel=2)
     for _ in range(6):
-        engine.generate(PREFIXES, N, LIMIT, KEYS)
+        engine.generate(Request.of_groups(PREFIXES, N, LIMIT, KEYS))
     assert len(engine.client._open) <= 3  # two that ask for answers, and this thread's
     threads = [*engine._pool._threads]
     for _ in range(2):
         engine.close()
         assert not engine.client._open
         assert not any(t.is_alive() for t in threads)
-    assert len(engine.generate(PREFIXES, N, LIMIT, KEYS).finish) == 4  # whoever asks again gets new ones
+    assert (
+        len(engine.generate(Request.of_groups(PREFIXES, N, LIMIT, KEYS)).finish) == 4
+    )  # whoever asks again gets new ones
     engine.close()
 
 
@@ -139,11 +143,11 @@ def test_after_an_error_nothing_is_under_way(server):
     engine, _ = engine_of(server, parallel=2, tries=1)
     server.faults = [400, 0.4]
     with pytest.raises(Rejected):
-        engine.generate(PREFIXES, N, LIMIT, KEYS)
+        engine.generate(Request.of_groups(PREFIXES, N, LIMIT, KEYS))
     asked = len(server.asked)
     time.sleep(0.6)
     assert len(server.asked) == asked
-    assert len(engine.generate(PREFIXES, N, LIMIT, KEYS).finish) == 4
+    assert len(engine.generate(Request.of_groups(PREFIXES, N, LIMIT, KEYS)).finish) == 4
 
 
 def test_nobody_there():
@@ -158,7 +162,7 @@ def test_what_the_server_will_never_do_is_not_tried_again(server):
     engine, waits = engine_of(server)
     server.faults = [400]
     with pytest.raises(Rejected, match="answered 400: told to say 400") as caught:
-        engine.generate(PREFIXES[1:], np.array([1]), np.array([4]), KEYS[:1])
+        engine.generate(Request.of_groups(PREFIXES[1:], np.array([1]), np.array([4]), KEYS[:1]))
     assert (caught.value.status, waits) == (400, [])
 
 
@@ -172,7 +176,7 @@ def test_the_wrong_model_is_named_with_those_there_are(server):
     engine, _ = engine_of(server)
     assert (engine.model, engine.max_model_len) == ("toy", 64)
     with pytest.raises(ValueError, match="may have 64 tokens together, not 73"):
-        engine.generate(PREFIXES[:1], np.array([1]), np.array([70]), KEYS[:1])
+        engine.generate(Request.of_groups(PREFIXES[:1], np.array([1]), np.array([70]), KEYS[:1]))
 
 
 def test_addresses_and_settings_that_make_no_sense():
@@ -188,7 +192,7 @@ def test_addresses_and_settings_that_make_no_sense():
 
 def test_sessions_pause_fork_and_force(server):
     engine, _ = engine_of(server)
-    session = engine.open(PREFIXES, np.array([0, 0, 1]), KEYS[:3], stop=[STOP])
+    session = engine.open(Request(PREFIXES, np.array([0, 0, 1]), KEYS[:3], stop=[STOP]))
     made = session.advance(np.array([5, 5, 5]), Until(frozenset({MARK})))
     for row in range(3):
         tokens = made.tokens.row(row).tolist()
@@ -214,7 +218,7 @@ def test_sessions_pause_fork_and_force(server):
 
 def test_log_probabilities_from_before_the_temperature_are_refused():
     with FakeServer(script) as good:
-        made = engine_of(good)[0].generate(PREFIXES, N, LIMIT, KEYS, temperature=0.5, stop=[STOP])
+        made = engine_of(good)[0].generate(Request.of_groups(PREFIXES, N, LIMIT, KEYS, temperature=0.5, stop=[STOP]))
         want = expected(PREFIXES[1], KEYS[3], 0, 9, temperature=0.5)
         assert made.logp.row(3).tolist() == pytest.approx(want.logp.values.tolist())
     with FakeServer(script, raw=True) as raw:
@@ -222,9 +226,9 @@ def test_log_probabilities_from_before_the_temperature_are_refused():
         with pytest.raises(
             ServerError, match=r"before the temperature 0.5 is applied.*--logprobs-mode processed_logprobs"
         ):
-            engine.generate(PREFIXES, N, LIMIT, KEYS, temperature=0.5)
-        engine.generate(PREFIXES, N, LIMIT, KEYS)
-        session = engine.open(PREFIXES, np.array([0]), KEYS[:1], temperature=0.7)
+            engine.generate(Request.of_groups(PREFIXES, N, LIMIT, KEYS, temperature=0.5))
+        engine.generate(Request.of_groups(PREFIXES, N, LIMIT, KEYS))
+        session = engine.open(Request(PREFIXES, np.array([0]), KEYS[:1], temperature=0.7))
         session.force(0, 3)
         with pytest.raises(NotImplementedError, match="forced token at temperature 1 alone"):
             session.advance(np.array([2]))
@@ -232,10 +236,12 @@ def test_log_probabilities_from_before_the_temperature_are_refused():
 
 def test_ids_may_come_as_names_of_tokens_and_words_are_refused():
     with FakeServer(script, dialect="names") as names:
-        made = engine_of(names)[0].generate(PREFIXES[1:], np.array([1]), np.array([4]), KEYS[:1], stop=[STOP])
+        made = engine_of(names)[0].generate(
+            Request.of_groups(PREFIXES[1:], np.array([1]), np.array([4]), KEYS[:1], stop=[STOP])
+        )
         assert made.tokens.values.tolist() == expected(PREFIXES[1], KEYS[0], 0, 4).tokens.values.tolist()
     with FakeServer(script, dialect="words") as words, pytest.raises(ServerError, match="reports no token ids"):
-        engine_of(words)[0].generate(PREFIXES[1:], np.array([1]), np.array([4]), KEYS[:1])
+        engine_of(words)[0].generate(Request.of_groups(PREFIXES[1:], np.array([1]), np.array([4]), KEYS[:1]))
 
 
 def test_generation_is_broken_off_from_another_thread(server):
@@ -244,11 +250,11 @@ def test_generation_is_broken_off_from_another_thread(server):
     timer = threading.Timer(0.4, engine.abort)
     timer.start()
     began = time.perf_counter()
-    made = engine.generate(PREFIXES, N, LIMIT, KEYS)
+    made = engine.generate(Request.of_groups(PREFIXES, N, LIMIT, KEYS))
     assert time.perf_counter() - began < 2.5
     assert sorted(set(made.finish.tolist()) - {"stop"}) == ["aborted", "length"]
     server.faults = []
-    assert "aborted" not in engine.generate(PREFIXES, N, LIMIT, KEYS).finish.tolist()
+    assert "aborted" not in engine.generate(Request.of_groups(PREFIXES, N, LIMIT, KEYS)).finish.tolist()
 
 
 def weights(model):
@@ -323,7 +329,7 @@ def test_a_server_that_takes_no_weights_says_how_to_start_it():
         engine, why = pick(toy_model(), "float32", {"name": fixed.url, "sync": "never"})
         engine.sync()
         assert why == f"{fixed.url}: asked for"
-        assert engine.generate(PREFIXES, N, LIMIT, KEYS).tokens.values.size > 0
+        assert engine.generate(Request.of_groups(PREFIXES, N, LIMIT, KEYS)).tokens.values.size > 0
 
 
 def test_a_world_offers_what_the_server_gives(server):

@@ -129,7 +129,7 @@ def engines() -> Iterator[Finding]:
     """Whether vLLM can run in the trainer's process; a server elsewhere needs nothing here."""
     if any(importlib.util.find_spec(name) is None for name in ("torch", "transformers")):
         return
-    from workbench.worlds.engines.vllm import obstacle
+    from workbench.worlds.engines.vllm_engine import obstacle
 
     if why := obstacle():
         way = "pip install 'rollout-workbench[gpu]' beside a GPU, or name a server: world={'engine': 'http://...'}"

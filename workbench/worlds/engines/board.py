@@ -1,4 +1,4 @@
-"""What a step of the graph decoder reads and writes at fixed addresses, and what comes of it on the host."""
+"""Buffers of a CUDA-graph decoding step: what it reads and writes at fixed addresses."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import torch
 from workbench.worlds.engines import NEVER, Until
 from workbench.worlds.engines.draws import GOLDEN
 from workbench.worlds.engines.llama import Llama
-from workbench.worlds.engines.record import Record
 
 CHUNK = 16
 """Steps between two looks of the host; a row that ended waits for the next look, 8 steps on average."""
@@ -37,8 +36,8 @@ class Board:
     """What a step reads and writes, at fixed addresses. Place b holds one row.
 
     hidden (B, H) after the last token fed; slot; position: tokens in the cache; left: tokens it may still draw; key and
-    stream of its draws; active: it draws at the next step. draw, token
-    (-1 where none), logp, entropy (B, CHUNK), column t of the step. feed_last: a row at its limit feeds its last token,
+    stream of its draws; active: it draws at the next step. draw, token (-1 where none), logp, entropy (B, CHUNK), column t
+    of the step. feed_last: a row at its limit feeds its last token,
     so that it can go on later. threshold (nats) and marker pause rows, stop ends them.
     """
 
@@ -91,24 +90,3 @@ class Board:
         column.fill_(False)
         if len(tokens):
             column[torch.as_tensor(sorted(tokens), device=column.device)] = True
-
-
-class Chunks(Record):
-    """A record that is written in chunks of steps."""
-
-    def add(self, rows: np.ndarray, token: np.ndarray, logp: np.ndarray, entropy: np.ndarray, stop: np.ndarray) -> None:
-        """Append a chunk: (B, k) columns of rows (B,), token -1 where nothing was drawn."""
-        place, step = np.nonzero(token >= 0)  # a row draws at its first steps of a chunk, then no more
-        row = rows[place]
-        at = self.length[row] + step
-        for column, values in ((self.tokens, token), (self.logp, logp), (self.entropy, entropy)):
-            column[row, at] = values[place, step]
-        n = np.bincount(place, minlength=len(rows))
-        self.length[rows] += n
-        last = np.take_along_axis(token, np.maximum(n - 1, 0)[:, None], 1)[:, 0]
-        self.finish[rows[(n > 0) & np.isin(last, stop)]] = "stop"
-
-    @property
-    def done(self) -> np.ndarray:
-        """(R,) bool: rows that ended."""
-        return (self.finish == "stop") | (self.length >= self.limit)

@@ -1,32 +1,57 @@
-"""Which engine samples: what is asked for, or the faster one by a short measurement."""
+"""Choice of the engine that samples: the one that is named, or the fastest by a short measurement.
+
+Engines are the files NAME_engine.py beside this one (see `Engine`); each is imported when it is wanted.
+"""
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
 import time
 from collections.abc import Mapping, Sequence
-from copy import deepcopy
 from inspect import signature
 
 import numpy as np
-import torch
 from transformers import PreTrainedModel
 
 from workbench.parallel import processes
 from workbench.validate import known
+from workbench.worlds import engines
+from workbench.worlds.engines import Engine, Request
 from workbench.worlds.engines.draws import streams
-from workbench.worlds.engines.llama import supported
-from workbench.worlds.engines.transformers import TransformersEngine
-
-NAMES = ("auto", "transformers", "graph", "vllm")
 
 ROWS, TOKENS = 64, 16
 """Of the measurement: 8 prompts of 32 tokens, 8 rows each."""
 
-VLLM_FROM = 500_000_000
-"""Parameters from which "auto" measures vLLM as well: its start takes about a minute, and below it is slower."""
+SLOW_FROM = 500_000_000
+"""Parameters from which "auto" measures an engine that starts slowly (vLLM, about a minute); below it decodes slower."""
+
+ADDRESS = ("http://", "https://")
 
 
-def pick(trained: PreTrainedModel, dtype: str, name: str | Mapping[str, object] = "auto"):
+def names() -> list[str]:
+    """Engines that sample in this process, in alphabetical order."""
+    modules = (module.name for module in pkgutil.iter_modules(engines.__path__))
+    found = sorted(name.removesuffix("_engine") for name in modules if name.endswith("_engine"))
+    return [name for name in found if name != "server"]
+
+
+def load(name: str) -> type[Engine]:
+    """The engine class of a name, or of a server's address."""
+    module = importlib.import_module(f"{__package__}.{'server' if name.startswith(ADDRESS) else name}_engine")
+    mine = (c for c in vars(module).values() if isinstance(c, type) and c.__module__ == module.__name__)
+    return next(c for c in mine if issubclass(c, Engine))
+
+
+def make(name: str, trained: PreTrainedModel, dtype: str, **settings: object) -> Engine:
+    """An engine of a name with its settings; ValueError for one that it does not take."""
+    kind = load(name)
+    takes = [p.name for p in signature(kind).parameters.values() if p.kind is p.KEYWORD_ONLY]
+    known(settings, takes, f"the engine {name}")
+    return kind.of(name, trained, dtype, **settings)
+
+
+def pick(trained: PreTrainedModel, dtype: str, name: str | Mapping[str, object] = "auto") -> tuple[Engine, str]:
     """(engine, why): a sampler over the trained weights or a copy of them in another dtype.
 
     name: "transformers" runs any model; "graph" is for Llamas and made for a GPU; "vllm" runs vLLM in this process, and
@@ -34,46 +59,44 @@ def pick(trained: PreTrainedModel, dtype: str, name: str | Mapping[str, object] 
     "transformers" elsewhere. A mapping {"name": ..., **settings} gives an engine its settings. why: one line for the
     description of a run.
     """
-    settings = {k: v for k, v in name.items() if k != "name"} if isinstance(name, Mapping) else {}
-    name = str(name.get("name", "auto")) if isinstance(name, Mapping) else name
-    if name.startswith(("http://", "https://")):
-        return _server(trained, name, settings), f"{name}: asked for"
-    if name not in NAMES:
-        raise ValueError(f"no engine {name!r}; there are {', '.join(NAMES)}, and the address of a server (http://...)")
+    settings = dict(name) if isinstance(name, Mapping) else {"name": name}
+    name = str(settings.pop("name", "auto"))
+    if name.startswith(ADDRESS) or name in names():
+        return make(name, trained, dtype, **settings), f"{name}: asked for"
     if name != "auto":
-        return MAKERS[name](trained, dtype, **settings), f"{name}: asked for"
+        there = ", ".join(["auto", *names()])
+        raise ValueError(f"no engine {name!r}; there are {there}, and the address of a server (http://...)")
     if settings:
         raise ValueError(f"settings {', '.join(settings)} are for a named engine, not for auto")
     candidates, obstacle = _candidates(trained)
     if len(candidates) > 1:
         try:
-            return _faster(trained, dtype, candidates)
+            return _fastest(trained, dtype, candidates)
         except ValueError as error:  # a shape that its kernels are not made for
             obstacle = str(error)
-    return MAKERS["transformers"](trained, dtype), f"transformers: {obstacle}"
+    return make("transformers", trained, dtype), f"transformers: {obstacle}"
 
 
 def _candidates(trained: PreTrainedModel) -> tuple[list[str], str]:
-    """Engines worth a measurement, and why there are no others."""
+    """Engines worth a measurement, those that start slowly last, and why others are not."""
     if trained.device.type != "cuda":
         return ["transformers"], "there is no GPU"
-    names, obstacle = ["transformers"], supported(trained)
-    if not obstacle:
-        names.append("graph")
-    if processes.ranks() == 1 and (obstacle or trained.num_parameters() >= VLLM_FROM):
-        from workbench.worlds.engines.vllm import obstacle as missing
-
-        if why := missing():
-            obstacle = f"{obstacle}; {why}" if obstacle else ""
+    found, obstacles = ["transformers"], []
+    others = {name: load(name) for name in names() if name != "transformers"}
+    for name, kind in sorted(others.items(), key=lambda pair: pair[1].slow_start):
+        if kind.slow_start and len(found) > 1 and trained.num_parameters() < SLOW_FROM:
+            continue
+        if why := kind.obstacle(trained):
+            obstacles.append(why)
         else:
-            names.append("vllm")
-    return names, obstacle
+            found.append(name)
+    return found, "; ".join(obstacles)
 
 
-def _faster(trained: PreTrainedModel, dtype: str, names: Sequence[str]):
+def _fastest(trained: PreTrainedModel, dtype: str, candidates: Sequence[str]) -> tuple[Engine, str]:
     rates, made = {}, {}
-    for name in names:
-        made[name] = MAKERS[name](trained, dtype)
+    for name in candidates:
+        made[name] = make(name, trained, dtype)
         rates[name] = tokens_per_second(made[name], trained.config.vocab_size)
     rates = processes.broadcast(rates)  # each has measured for itself
     best = max(rates, key=rates.__getitem__)
@@ -84,57 +107,12 @@ def _faster(trained: PreTrainedModel, dtype: str, names: Sequence[str]):
     return made[best], f"{best}: measured tokens/s at {ROWS} rows: {measured}"
 
 
-def tokens_per_second(engine, vocabulary: int) -> float:
+def tokens_per_second(engine: Engine, vocabulary: int) -> float:
     """What an engine generates in a second at ROWS x TOKENS, its second call."""
     prompts = np.random.default_rng(0).integers(0, vocabulary, (8, 32)).tolist()
     keys = streams(0, map(str, range(ROWS)))
     for _ in range(2):
         began = time.perf_counter()
-        engine.generate(prompts, np.full(8, ROWS // 8), np.full(8, TOKENS), keys)
+        engine.generate(Request.of_groups(prompts, np.full(8, ROWS // 8), np.full(8, TOKENS), keys))
         taken = time.perf_counter() - began
     return ROWS * TOKENS / taken
-
-
-def _graph(trained: PreTrainedModel, dtype: str, **settings):
-    from workbench.worlds.engines.graph import GraphEngine
-
-    _known(settings, GraphEngine, "graph")
-    return GraphEngine(trained, getattr(torch, dtype), **settings)
-
-
-def _plain(trained: PreTrainedModel, dtype: str, **settings) -> TransformersEngine:
-    _known(settings, TransformersEngine, "transformers")
-    return TransformersEngine(trained, **settings) if dtype == "float32" else copied(trained, dtype, **settings)
-
-
-def copied(trained: PreTrainedModel, dtype: str, **settings) -> TransformersEngine:
-    """A sampler over a copy of the trained weights in a dtype; `sync` copies them again."""
-    twin = deepcopy(trained).eval().requires_grad_(False)
-    for weight in twin.parameters():  # not twin.to(dtype): that would round the rotary frequencies too
-        weight.data = weight.data.to(getattr(torch, dtype))
-    engine = TransformersEngine(twin, copy_of=trained, **settings)
-    engine.sync()
-    return engine
-
-
-def _vllm(trained: PreTrainedModel, dtype: str, **settings):
-    from workbench.worlds.engines.vllm import VllmEngine
-
-    _known(settings, VllmEngine, "vllm")
-    return VllmEngine(trained, dtype, **settings)
-
-
-def _server(trained: PreTrainedModel, url: str, settings: Mapping):
-    from workbench.worlds.engines.vllm_server import ServerEngine
-
-    _known(settings, ServerEngine, url)
-    return ServerEngine(url, trained, **settings)
-
-
-def _known(settings: Mapping[str, object], engine: type, name: str) -> None:
-    """Raise ValueError for a setting that an engine does not take; its settings are its keyword arguments."""
-    takes = [p.name for p in signature(engine).parameters.values() if p.kind is p.KEYWORD_ONLY]
-    known(settings, takes, f"the engine {name}")
-
-
-MAKERS = {"transformers": _plain, "graph": _graph, "vllm": _vllm}

@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F
 from transformers import PreTrainedModel
 
+from workbench.worlds.engines.sampling import choose
 from workbench.worlds.training import lora
 
 
@@ -50,7 +51,7 @@ class Ops(Protocol):
         ...
 
     def note(self, board, size: int, token: torch.Tensor, logp: torch.Tensor, entropy: torch.Tensor) -> torch.Tensor:
-        """Enter what the first `size` places of a `graph.Board` drew; (size,) int64 where each is fed, -1: not at all."""
+        """Enter what the first `size` places of a `Board` drew; (size,) int64 where each is fed, -1: not at all."""
         ...
 
 
@@ -195,8 +196,6 @@ class _Reference:
 
     def choose(self, logits, draw, inverse, greedy):
         """See `Ops.choose`."""
-        from workbench.worlds.engines.transformers import choose
-
         return choose(logits, draw, 0.0) if greedy else choose(logits.float() * inverse, draw, 1.0)
 
     def note(self, board, size, token, logp, entropy):

@@ -1,4 +1,4 @@
-"""What a vLLM server has mixed into its workers, so that a trainer elsewhere can change their weights.
+"""Weight transfer into a vLLM server: what it mixes into its workers, so that a trainer elsewhere can change their weights.
 
     VLLM_SERVER_DEV_MODE=1 vllm serve MODEL --dtype bfloat16 --logprobs-mode processed_logprobs \\
         --enable-prompt-tokens-details --worker-extension-cls workbench.worlds.engines.vllm_worker.PatchedWeights
@@ -40,13 +40,6 @@ class PatchedWeights:
         if "_workbench" not in vars(self):
             self._workbench = Receiver()
         return self._workbench
-
-
-def told(results: object) -> list[dict]:
-    """The answers of all workers, as the server hands them on."""
-    if not isinstance(results, list) or not results or not all(isinstance(one, dict) for one in results):
-        raise ValueError(f"expected a list with an answer of each worker, got {results!r:.200}")
-    return results
 
 
 def _keep_weights_in_place() -> None:

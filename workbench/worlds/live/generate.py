@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from workbench.parallel import processes
 from workbench.stages import Branch, Prune
 from workbench.types import Ragged, Rollouts
-from workbench.worlds.engines import NO_SEGMENTS, Ended, Segments, put_together
+from workbench.worlds.engines import NO_SEGMENTS, Engine, Request, Segments
 from workbench.worlds.engines.draws import streams
 from workbench.worlds.live.growing_rows import Decision, Grown, rollouts_of
 from workbench.worlds.live.growth import Growth
@@ -30,7 +30,7 @@ class Making:
     stops: ids of tokens that end an answer; until: strings that its text is cut at. version: of the weights. mixed: rows
     get the column token_version."""
 
-    engine: Any
+    engine: Engine
     tokenizer: PreTrainedTokenizerBase
     seed: int
     temperature: float
@@ -54,27 +54,17 @@ class Making:
         going = np.array([not b.ended for b in begins], bool) & (room > 0)
         asks = data_parallel.mine(np.flatnonzero(going))
         on = np.flatnonzero(np.isin(rows.ask, asks))
-        watch = {}
-        if judging is not None and judging.early and getattr(self.engine, "tells", False):
-            watch = {"ended": self._groups(rows, before, on, judging)}
 
         def generate() -> tuple[np.ndarray, Segments]:
             if not len(on):
                 return on, NO_SEGMENTS
-            made = self.engine.generate(
-                [begins[a].prefix + begins[a].trail.tokens.tolist() for a in asks],
-                np.bincount(rows.ask, minlength=len(begins))[asks],
-                room[asks],
-                streams(self.seed, [names[i] for i in on]),
-                position=np.array([before[i].n for i in on], np.int64),
-                temperature=self.temperature,
-                stop=self.stops,
-                **watch,
-            )
-            return on, made
+            ask, start = rows.ask[on], [before[i].n for i in on]
+            request = self._request(begins, asks, ask, [names[i] for i in on], start)
+            on_end = self._groups(rows, before, on, judging) if judging is not None and judging.early else None
+            return on, self.engine.generate(request._replace(limit=room[ask], on_end=on_end))
 
         parts = processes.gather_results(generate)
-        on, made = np.concatenate([p[0] for p in parts]), put_together([p[1] for p in parts])
+        on, made = np.concatenate([p[0] for p in parts]), Segments.concat([p[1] for p in parts])
         place = np.full(len(rows), len(on))  # what has ended already goes on with nothing
         place[on] = np.arange(len(on))
         now = [Ragged.concat([c, Ragged.of([[]], c.values.dtype)]).take(place) for c in made[:3]]
@@ -106,16 +96,9 @@ class Making:
             made.finish = "stop" if b.ended else "length" if b.trail.n >= limit[a] else ""
             branches.append(made)
         on = [b for b in branches if not b.finish]
-        asks, owner = np.unique(rows.ask[[b.row for b in on]], return_inverse=True)
-        asks = asks if len(on) else [0]  # a session has a prefix, also where nothing goes on
-        session = self.engine.open(
-            [begins[a].prefix + begins[a].trail.tokens.tolist() for a in asks],
-            owner,
-            streams(self.seed, [b.stream for b in on]),
-            position=np.array([b.start for b in on], np.int64),
-            temperature=self.temperature,
-            stop=self.stops,
-        )
+        ask = rows.ask[[b.row for b in on]]
+        asks = np.unique(ask) if len(on) else np.array([0])  # a session has a prefix, also where nothing goes on
+        session = self.engine.open(self._request(begins, asks, ask, [b.stream for b in on], [b.start for b in on]))
 
         def ended(over: Sequence[Grown]) -> None:
             part = rows.take(np.array([b.row for b in over]))
@@ -134,7 +117,22 @@ class Making:
         )
         return self._told(done, [begins[a] for a in done.ask]), spent, growth.decisions
 
-    def _groups(self, rows: Rollouts, before: Sequence[Trail], on: np.ndarray, judging: Judging) -> Ended:
+    def _request(
+        self, begins: Sequence[Begin], asks: np.ndarray, ask: np.ndarray, names: Sequence[str], start: Sequence[int]
+    ) -> Request:
+        """Rows of asks (sorted), ask (B,) of each row, drawing from the stream of its name from its start on."""
+        return Request(
+            prefixes=[begins[a].prefix + begins[a].trail.tokens.tolist() for a in asks],
+            owner=np.searchsorted(asks, ask),
+            keys=streams(self.seed, names),
+            position=np.array(start, np.int64),
+            temperature=self.temperature,
+            stop=self.stops,
+        )
+
+    def _groups(
+        self, rows: Rollouts, before: Sequence[Trail], on: np.ndarray, judging: Judging
+    ) -> Callable[[int, np.ndarray], None]:
         """Hands the rows of an ask to the verifier once the last of them has ended; on (B,): rows that are generated."""
         left, made = np.bincount(rows.ask[on]), {}
 

@@ -23,9 +23,9 @@ from workbench.stages import Branch, LossFn, Prune
 from workbench.store.token_bytes import pieces_of
 from workbench.types import LEAVES, Advantage, Plan, Pool, Rollouts
 from workbench.worlds.engines.attention import use_grouped
-from workbench.worlds.engines.choice import copied, pick
+from workbench.worlds.engines.choice import pick
 from workbench.worlds.engines.llama import supported
-from workbench.worlds.engines.transformers import TransformersEngine
+from workbench.worlds.engines.transformers_engine import TransformersEngine
 from workbench.worlds.live.generate import Making
 from workbench.worlds.live.growing_rows import Decision, decision_columns
 from workbench.worlds.live.hints import PLAIN, lines_of, scored
@@ -152,7 +152,9 @@ class LiveWorld:
         plain = rank or more.get("row_norms") or more.get("shard") or supported(trained)  # what streams cannot do
         streamed = trained.device.type == "cuda" and precision == "bfloat16" and not plain
         self.sampling = sampling if sampling != "auto" else fast_dtype(self.parameters, device)
-        sampler = copied(trained, self.sampling) if more.get("shard") else None  # while the weights are whole
+        sampler = None
+        if more.get("shard"):  # while the weights are whole
+            sampler = TransformersEngine.copied(trained, getattr(torch, self.sampling))
         self.policy = (StreamPolicy if streamed else Policy)(
             trained,
             lr=lr if lr is not None else (1e-5 if self.parameters > LARGE else 1e-4),
@@ -165,7 +167,7 @@ class LiveWorld:
             self.engine, self.engine_why = pick(trained, self.sampling, engine)
         else:
             self.engine, self.engine_why = sampler, "transformers: a whole copy, for the trained weights are divided"
-        own = type(self).offers - getattr(self.engine, "lacks", frozenset())
+        own = type(self).offers - self.engine.lacks
         self.offers = own | getattr(task, "offers", frozenset())  # what its verifier leaves, such as scores of steps
         self.stop_ids = frozenset(task.stop_ids(self.tokenizer))
         self.prefix = Prefixes(task.render, self.tokenizer, self.evaluation)
@@ -268,7 +270,7 @@ class LiveWorld:
         """What generates now; an engine that makes whole answers only leaves pauses to plain passes over the weights that
         train."""
         engine = self.engine
-        if pauses and not hasattr(engine, "open"):
+        if pauses and not engine.pauses:
             engine = TransformersEngine(self.policy.model)
         return Making(
             engine, self.tokenizer, self.seed, self.temperature, self.stop_ids, self.task.stop, self.version, self._starts.mixed
@@ -307,12 +309,11 @@ class LiveWorld:
         """
         before = self.version
         self._starts.carry(without_hints(rollouts), fates(rollouts, advantage)[0] == "carried", self.pool)
-        if hasattr(self.engine, "rest"):  # it gives the card to the update
-            self.engine.rest()
+        self.engine.rest()
         done = self.policy.update(self._lines(rollouts), advantage, loss, penalties, constant=self.max_tokens)
         if self.version != before:
             self.engine.sync()
-            done = {**done, **getattr(self.engine, "synced", {})}
+            done = {**done, **self.engine.synced}
         spent = {name: float(value) for name, value in self._spent.items()}
         self._spent.clear()
         return {**done, **spent}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from workbench.worlds.engines.transformers import ROWS
+from workbench.worlds.engines.transformers_engine import ROWS
 
 LARGE = 50_000_000
 """Parameters from which a bfloat16 copy for sampling pays for itself, and from which the careful learning rate holds."""

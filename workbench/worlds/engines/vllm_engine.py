@@ -1,4 +1,4 @@
-"""vLLM in this process: its scheduler, paged cache and kernels under our draws; weights change without a restart.
+"""vLLM engine in this process: its scheduler, paged cache and kernels under our draws; weights change without a restart.
 
 For models and outputs that are large. A small model is faster in `graph`, whose step has no scheduler in it (docs/speed.md).
 vLLM runs inside the process of the trainer, so that a weight is copied from one tensor to the other and nowhere else.
@@ -24,8 +24,9 @@ import numpy as np
 import torch
 from transformers import PreTrainedModel
 
+from workbench.parallel import processes
 from workbench.worlds.engines import NEVER, Until
-from workbench.worlds.engines.resubmit import Reply, Request, Resubmitting
+from workbench.worlds.engines.completions import Completion, CompletionEngine, Prompt
 from workbench.worlds.engines.vllm_draws import FIELD, Tape, processor
 from workbench.worlds.training import lora
 
@@ -76,14 +77,16 @@ def _requirements() -> list[str]:
     return []
 
 
-class VllmEngine(Resubmitting):
-    """Samples from a copy of the trained model inside vLLM; see `SegmentEngine`.
+class VllmEngine(CompletionEngine):
+    """Samples from a copy of the trained model inside vLLM.
 
     dtype: of weights and cache. memory: the share of the card that vLLM may take. max_rows: rows decoded together.
     max_model_len: tokens of a prefix and its answer, None is what the model allows. eager: no compilation and no CUDA
     graphs (starts in seconds, decodes slower). sleep: give the card back to the trainer while it updates. more: further
     arguments of vllm.LLM. Raises ValueError where vLLM cannot run, with the reason.
     """
+
+    slow_start = True
 
     def __init__(
         self,
@@ -97,12 +100,10 @@ class VllmEngine(Resubmitting):
         sleep: bool = False,
         **more: object,
     ) -> None:
-        if why := obstacle():
+        if why := self.obstacle(trained):
             raise ValueError(f"the vllm engine cannot run: {why}; use engine='transformers'")
-        if torch.distributed.is_initialized() and torch.distributed.get_world_size() > 1:
-            raise ValueError("vLLM in the process of a trainer needs it alone; several processes use a server")
         self.copy_of, self.sleeps = trained, sleep
-        self.tape, self._asleep, self._ending, self._asked = Tape(), False, threading.Event(), 0
+        self.tape, self._asleep, self._ending, self._n_requests = Tape(), False, threading.Event(), 0
         cpu = trained.device.type == "cpu"
         if sleep and cpu:
             raise ValueError("sleep gives a card back; there is none")
@@ -128,6 +129,18 @@ class VllmEngine(Resubmitting):
         self.engine = self.llm.llm_engine
         self.max_model_len = int(self.engine.model_config.max_model_len)
         self.sync()
+
+    @classmethod
+    def obstacle(cls, trained: PreTrainedModel) -> str:
+        """See `Engine.obstacle`."""
+        if processes.ranks() > 1:
+            return "vLLM in the process of a trainer needs it alone; several processes use a server"
+        return obstacle()
+
+    @classmethod
+    def of(cls, name: str, trained: PreTrainedModel, dtype: str, **settings) -> VllmEngine:
+        """See `Engine.of`."""
+        return cls(trained, dtype, **settings)
 
     @torch.no_grad()
     def sync(self) -> None:
@@ -170,37 +183,37 @@ class VllmEngine(Resubmitting):
         if self.llm is None:
             raise RuntimeError("this engine was closed, with the run that it sampled for; make another world")
 
-    def ask(
+    def complete(
         self,
-        requests: Sequence[Request],
+        prompts: Sequence[Prompt],
         *,
         temperature: float,
         stop: Collection[int],
         until: Until = NEVER,
         top: int = 0,
-    ) -> list[Reply]:
-        """See `Resubmitting.ask`."""
+    ) -> list[Completion]:
+        """See `CompletionEngine.complete`."""
         self._check_open()
-        longest = max((len(q.prompt) + q.limit for q in requests), default=0)
+        longest = max((len(q.tokens) + q.limit for q in prompts), default=0)
         if longest > self.max_model_len:
             raise ValueError(f"a prefix and its answer may have {self.max_model_len} tokens together, not {longest}")
         if self._asleep:
             self.sync()
         self._ending.clear()
         self.tape.begin(temperature, top)
-        ends, cached = frozenset(stop) | until.markers, [0] * len(requests)
+        ends, cached = frozenset(stop) | until.markers, [0] * len(prompts)
         kind = self._vllm.sampling_params.RequestOutputKind
-        told = kind.FINAL_ONLY if until.entropy is None else kind.DELTA
+        reported = kind.FINAL_ONLY if until.entropy is None else kind.DELTA
         names = {}
-        for i, q in enumerate(requests):
-            self._asked += 1
-            names[str(self._asked)] = i
+        for i, q in enumerate(prompts):
+            self._n_requests += 1
+            names[str(self._n_requests)] = i
             # greedy, so that vLLM takes the one token that the draw has left possible
             params = self._vllm.SamplingParams(
                 temperature=0.0, max_tokens=q.limit, stop_token_ids=sorted(ends), ignore_eos=True, detokenize=False,
-                output_kind=told, extra_args={FIELD: (i, q.key, q.position, q.forced)},
+                output_kind=reported, extra_args={FIELD: (i, q.key, q.position, q.forced)},
             )  # fmt: skip
-            self.engine.add_request(str(self._asked), {"prompt_token_ids": list(q.prompt)}, params)
+            self.engine.add_request(str(self._n_requests), {"prompt_token_ids": list(q.tokens)}, params)
         waiting = set(names)
         try:
             while waiting:
@@ -214,7 +227,7 @@ class VllmEngine(Resubmitting):
         finally:
             if waiting:  # an interrupted call must not leave rows to the next one
                 self.engine.abort_request(sorted(waiting))
-        return self._replies(requests, frozenset(stop), until, cached)
+        return self._completions(prompts, frozenset(stop), until, cached)
 
     def _broken(self, names: dict[str, int], waiting: set[str], until: Until) -> set[str]:
         """Requests to end now: all after `abort`, else those whose last token was too uncertain to go on from."""
@@ -226,10 +239,10 @@ class VllmEngine(Resubmitting):
         unsure = set(number[entropy > until.entropy].tolist())
         return {name for name in waiting if names[name] in unsure}
 
-    def _replies(
-        self, requests: Sequence[Request], stop: frozenset[int], until: Until, cached: list[int]
-    ) -> list[Reply]:
-        limit = np.array([q.limit for q in requests], np.int64)
+    def _completions(
+        self, prompts: Sequence[Prompt], stop: frozenset[int], until: Until, cached: list[int]
+    ) -> list[Completion]:
+        limit = np.array([q.limit for q in prompts], np.int64)
         tokens, logp, entropy, drawn = self.tape.columns(limit)
         ends = np.isin(tokens, sorted(stop | until.markers))
         if until.entropy is not None:
@@ -237,12 +250,12 @@ class VllmEngine(Resubmitting):
         made = drawn.cumprod(1).astype(bool)
         ended = (ends & made).any(1)
         length = np.where(ended, (ends & made).argmax(1) + 1, made.sum(1))
-        tops, replies = self.tape.tops(), []
+        tops, rows = self.tape.tops(), []
         for i, n in enumerate(length):
             last = int(tokens[i, n - 1]) if n else -1
             finish = "stop" if last in stop else "" if ended[i] or n < limit[i] else "length"
-            replies.append(Reply(tokens[i, :n], logp[i, :n], entropy[i, :n], finish, cached[i], tops.get(i)))
-        return replies
+            rows.append(Completion(tokens[i, :n], logp[i, :n], entropy[i, :n], finish, cached[i], tops.get(i)))
+        return rows
 
 
 def _imported(cpu: bool):

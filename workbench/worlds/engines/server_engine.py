@@ -1,4 +1,4 @@
-"""A running server that speaks OpenAI's completions, vLLM's dialect: token ids in and out, and weights by patches.
+"""Server engine: a running server that speaks OpenAI's completions, vLLM's dialect: token ids in and out, and weights by patches.
 
 Every row is a request with a seed of its own, so that a request made again is answered alike. The draws are the server's: a
 resumed row draws others than it would have drawn uninterrupted, and statistics are what the protocol has: log-probabilities
@@ -20,11 +20,10 @@ import numpy as np
 from transformers import PreTrainedModel
 
 from workbench.worlds.engines import NEVER, Until
+from workbench.worlds.engines.completions import Completion, CompletionEngine, Prompt
 from workbench.worlds.engines.draws import uniform
 from workbench.worlds.engines.http_json import Client, Rejected, ServerError
 from workbench.worlds.engines.patches import FROM_NOTHING, Sender, to_bytes
-from workbench.worlds.engines.resubmit import Reply, Request, Resubmitting
-from workbench.worlds.engines.vllm_worker import told
 from workbench.worlds.training import lora
 
 PARALLEL = 64
@@ -37,14 +36,13 @@ ANSWER_TIMEOUT = 3600.0
 """Seconds that a whole answer may take: it is not streamed, so a long one gives no sign of life before its end."""
 
 
-class ServerEngine(Resubmitting):
-    """Samples from a server; see `SegmentEngine`.
+class ServerEngine(CompletionEngine):
+    """Samples from a server.
 
     trained: whose weights the server is to have. model: its name there, needed where the server has several. sync:
     "patch" sends after each update what changed, exactly, for models served in bfloat16; "never" leaves the weights that
     the server was started with. answer_timeout: seconds that a whole answer may take. More settings: `http_json.Client`'s,
-    whose timeout is that of all other calls. Raises ServerError where there is no such server or
-    model.
+    whose timeout is that of all other calls. Raises ServerError where there is no such server or model.
     """
 
     lacks = frozenset({"hidden", "token_entropy"})
@@ -73,44 +71,49 @@ class ServerEngine(Resubmitting):
         self._ending, self._tempered = threading.Event(), False
         self.sync()
 
-    def ask(
+    @classmethod
+    def of(cls, name: str, trained: PreTrainedModel, dtype: str, **settings) -> ServerEngine:
+        """See `Engine.of`; name is the server's address, and the dtype is the server's own."""
+        return cls(name, trained, **settings)
+
+    def complete(
         self,
-        requests: Sequence[Request],
+        prompts: Sequence[Prompt],
         *,
         temperature: float,
         stop: Collection[int],
         until: Until = NEVER,
         top: int = 0,
-    ) -> list[Reply]:
-        """See `Resubmitting.ask`."""
+    ) -> list[Completion]:
+        """See `CompletionEngine.complete`."""
         if until.entropy is not None:
             raise NotImplementedError("a server reports no entropy to pause at; use engine='vllm' or 'transformers'")
-        longest = max((len(q.prompt) + q.limit for q in requests), default=0)
+        longest = max((len(q.tokens) + q.limit for q in prompts), default=0)
         if self.max_model_len and longest > self.max_model_len:
             raise ValueError(f"a prefix and its answer may have {self.max_model_len} tokens together, not {longest}")
-        if any(q.forced >= 0 for q in requests) and temperature not in (0.0, 1.0):
+        if any(q.forced >= 0 for q in prompts) and temperature not in (0.0, 1.0):
             raise NotImplementedError("a server tells the log-probability of a forced token at temperature 1 alone")
-        if requests and temperature not in (0.0, 1.0) and not self._tempered:
-            self._check_temperature(requests[0], temperature)
+        if prompts and temperature not in (0.0, 1.0) and not self._tempered:
+            self._check_temperature(prompts[0], temperature)
         self._ending.clear()
         self.client.listen()
         stops, ends = frozenset(stop), sorted(frozenset(stop) | until.markers)
 
-        def one(request: Request) -> Reply:
+        def one(prompt: Prompt) -> Completion:
             try:
-                return self._one(request, temperature, stops, ends, top)
+                return self._one(prompt, temperature, stops, ends, top)
             except ServerError:
                 if self._ending.is_set():
-                    return _nothing()
+                    return Completion.empty()
                 raise
 
-        asked = [self._pool.submit(one, request) for request in requests]
+        pending = [self._pool.submit(one, prompt) for prompt in prompts]
         try:
-            return [reply.result() for reply in asked]
+            return [answer.result() for answer in pending]
         finally:  # where one failed, those that have not begun are dropped and those under way end first
-            for reply in asked:
-                reply.cancel()
-            wait(asked)
+            for answer in pending:
+                answer.cancel()
+            wait(pending)
 
     def close(self) -> None:
         """End the threads that ask, once they have their answers, and their connections; a later call begins its own."""
@@ -129,11 +132,11 @@ class ServerEngine(Resubmitting):
         self._ending.set()
         self.client.hang_up()
 
-    def _one(self, q: Request, temperature: float, stops: frozenset[int], ends: list[int], top: int) -> Reply:
+    def _one(self, q: Prompt, temperature: float, stops: frozenset[int], ends: list[int], top: int) -> Completion:
         if self._ending.is_set():
-            return _nothing()
+            return Completion.empty()
         forced = q.forced >= 0
-        body = self._body((*q.prompt, q.forced) if forced else q.prompt, q, temperature, ends)
+        body = self._body((*q.tokens, q.forced) if forced else q.tokens, q, temperature, ends)
         body |= {"logprobs": top, "prompt_logprobs": 0 if forced else None}
         if forced:
             body["max_tokens"] = max(q.limit - 1, 1)
@@ -149,9 +152,11 @@ class ServerEngine(Resubmitting):
         last = int(tokens[-1]) if len(tokens) else -1
         finish = "stop" if last in stops else "" if last in ends else "length" if len(tokens) >= q.limit else "stop"
         entropy = np.full(len(tokens), np.nan, np.float32)
-        return Reply(tokens, logp, entropy, finish, min(cached, len(q.prompt)), _likely(choice, top) if top else None)
+        return Completion(
+            tokens, logp, entropy, finish, min(cached, len(q.tokens)), _likely(choice, top) if top else None
+        )
 
-    def _body(self, prompt: Sequence[int], q: Request, temperature: float, ends: list[int]) -> dict[str, object]:
+    def _body(self, prompt: Sequence[int], q: Prompt, temperature: float, ends: list[int]) -> dict[str, object]:
         return {
             "model": self.model,
             "prompt": list(prompt),
@@ -168,11 +173,11 @@ class ServerEngine(Resubmitting):
             "return_tokens_as_token_ids": True,
         }  # fmt: skip
 
-    def _check_temperature(self, q: Request, temperature: float) -> None:
+    def _check_temperature(self, q: Prompt, temperature: float) -> None:
         """Raise ServerError where reported log-probabilities are those before the temperature."""
         seen = []
         for t in (1.0, temperature):
-            body = self._body(q.prompt, q._replace(limit=1), t, []) | {"logprobs": 2}
+            body = self._body(q.tokens, q._replace(limit=1), t, []) | {"logprobs": 2}
             answer = self.client.call("POST", "/v1/completions", body, timeout=self.answer_timeout)
             _, _, _, choice = _parsed(answer, self.client.url)
             seen.append(np.sort(_likely(choice, 2)[1]))
@@ -231,7 +236,10 @@ class ServerEngine(Resubmitting):
                 f"{error}. The server takes no weights: start it with VLLM_SERVER_DEV_MODE=1 and --worker-extension-cls "
                 "workbench.worlds.engines.vllm_worker.PatchedWeights, or choose sync='never'"
             ) from error
-        return told(answer.get("results") if isinstance(answer, Mapping) else answer)
+        answers = answer.get("results") if isinstance(answer, Mapping) else answer
+        if not isinstance(answers, list) or not answers or not all(isinstance(one, dict) for one in answers):
+            raise ValueError(f"expected a list with an answer of each worker, got {answers!r:.200}")
+        return answers
 
 
 def seed_of(key: int, position: int) -> int:
@@ -247,8 +255,8 @@ def _served(client: Client, wanted: str) -> tuple[str, int]:
     name = wanted or (next(iter(served)) if len(served) == 1 else "")
     if name not in served:
         there = ", ".join(served) or "none"
-        said = f"no model {wanted!r}" if wanted else "several models or none, and none was named"
-        raise ServerError(f"{client.url} has {said}; there are: {there}")
+        found = f"no model {wanted!r}" if wanted else "several models or none, and none was named"
+        raise ServerError(f"{client.url} has {found}; there are: {there}")
     return name, served[name]
 
 
@@ -293,8 +301,3 @@ def _prompt_logp(choice: Mapping, token: int) -> float:
     if entry is None:
         raise ServerError("the server does not tell the log-probability of a forced token (prompt_logprobs)")
     return float(entry["logprob"])
-
-
-def _nothing() -> Reply:
-    empty = np.empty(0, np.float32)
-    return Reply(empty.astype(np.int32), empty, empty, "", 0)

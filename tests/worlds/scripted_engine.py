@@ -7,20 +7,19 @@ those of the distribution, and prefilled and decoded count what a cache would ha
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from workbench.types import Ragged
-from workbench.worlds.engines import NEVER, Ended, Segments, Until
+from workbench.worlds.engines import NEVER, Engine, Request, Segments, Until
+from workbench.worlds.engines.completions import PathSession
 from workbench.worlds.engines.draws import uniform
-from workbench.worlds.engines.paths import PathSession, check
 
 Script = Callable[[tuple[int, ...]], Mapping[int, float]]
 """What may follow a path (prefix and generated tokens): token id -> probability, summing to 1."""
 
 
-def told(tree: Mapping[tuple[int, ...], Mapping[int, float]], stop: int) -> Script:
+def table_script(tree: Mapping[tuple[int, ...], Mapping[int, float]], stop: int) -> Script:
     """A script from a table: the longest entry that the path ends with speaks; where none does, the answer stops."""
 
     def script(path: tuple[int, ...]) -> Mapping[int, float]:
@@ -32,52 +31,22 @@ def told(tree: Mapping[tuple[int, ...], Mapping[int, float]], stop: int) -> Scri
     return script
 
 
-class ScriptedEngine:
-    """Continues prefixes as a script says. Weights are none, so `sync` does nothing."""
-
-    copy_of = None
-    tells = True
+class ScriptedEngine(Engine):
+    """Continues prefixes as a script says. It has no weights, so `sync` does nothing."""
 
     def __init__(self, script: Script) -> None:
         self.script = script
 
-    def sync(self) -> None:
-        """There is nothing to take over."""
+    def open(self, request: Request) -> ScriptedSession:
+        """See `Engine.open`."""
+        return ScriptedSession(self.script, request)
 
-    def close(self) -> None:
-        """There is nothing to give back."""
-
-    def open(
-        self,
-        prefixes: Sequence[Sequence[int]],
-        owner: np.ndarray,
-        keys: np.ndarray,
-        *,
-        position: np.ndarray | None = None,
-        temperature: float = 1.0,
-        stop: Collection[int] = (),
-    ) -> ScriptedSession:
-        """See `SegmentEngine.open`."""
-        return ScriptedSession(self.script, prefixes, owner, keys, position, temperature, stop)
-
-    def generate(
-        self,
-        prefixes: Sequence[Sequence[int]],
-        n: np.ndarray,
-        max_tokens: np.ndarray,
-        keys: np.ndarray,
-        *,
-        position: np.ndarray | None = None,
-        temperature: float = 1.0,
-        stop: Collection[int] = (),
-        ended: Ended | None = None,
-    ) -> Segments:
+    def generate(self, request: Request) -> Segments:
         """See `Engine.generate`."""
-        owner = np.repeat(np.arange(len(prefixes)), np.asarray(n, np.int64))
-        session = self.open(prefixes, owner, keys, position=position, temperature=temperature, stop=stop)
-        made = session.advance(np.repeat(np.asarray(max_tokens, np.int64), n))
-        for row, tokens in enumerate(made.tokens.rows() if ended is not None else ()):
-            ended(row, tokens)  # type: ignore[misc]
+        session, limit = self.open(request), request.distinct().limit
+        made = session.advance(limit)
+        for row, tokens in enumerate(made.tokens.rows() if request.on_end is not None else ()):
+            request.on_end(row, tokens)
         finish = np.where(made.finish == "", "length", made.finish).astype(object)
         return made._replace(finish=finish, prefilled=session.prefilled, decoded=session.decoded)
 
@@ -85,26 +54,20 @@ class ScriptedEngine:
 class ScriptedSession(PathSession):
     """See `workbench.worlds.engines.Session`."""
 
-    def __init__(self, script, prefixes, owner, keys, position, temperature, stop) -> None:
-        if not len(prefixes) or not all(map(len, prefixes)):
-            raise ValueError("a session needs prefixes, each with one token at least")
-        prompts = [tuple(int(t) for t in p) for p in prefixes]
-        super().__init__(prompts, owner, keys, position)
-        self.script, self.temperature, self.stops = script, temperature, frozenset(stop)
-        self.prefilled = sum(map(len, set(prompts)))
+    def __init__(self, script: Script, request: Request) -> None:
+        super().__init__(request)
+        self.script = script
+        self.prefilled = sum(map(len, request.distinct().prefixes))
 
     def advance(self, limit: np.ndarray, until: Until = NEVER) -> Segments:
         """See `Session.advance`."""
         began, decoded = time.perf_counter(), self.decoded
-        check(limit, self._forced)
+        limit = self._limits(limit)
         made = [self._segment(i, int(n), until) for i, n in enumerate(limit)]
         finish = np.array([stopped for _, stopped in made], dtype=object)
         self._select(np.flatnonzero(finish == ""))
-        columns = [
-            Ragged.of([[t[k] for t in row] for row, _ in made], d)
-            for k, d in enumerate((np.int32, np.float32, np.float32))
-        ]
-        return Segments(*columns, finish, 0, self.decoded - decoded, time.perf_counter() - began)
+        columns = [tuple(zip(*row, strict=True)) or ((), (), ()) for row, _ in made]
+        return Segments.of(columns, finish, 0, self.decoded - decoded, time.perf_counter() - began)
 
     def rewind(self, row: int, tokens: int, last: int | None) -> None:
         """See `Session.rewind`."""

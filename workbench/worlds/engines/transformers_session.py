@@ -1,4 +1,4 @@
-"""Segments of a transformers model: rows pause at checkpoints with their keys and values, fork, rewind and go on.
+"""KV cache of paused rows (transformers): rows pause at checkpoints with their keys and values, fork, rewind and go on.
 
 All rows of a session share the columns of one cache. A row that pauses while others go on gets columns that its mask
 hides, so that rows may stop at different places and still be computed together. The last token of a row is fed with the
@@ -9,75 +9,48 @@ copy and a row that does not go on costs nothing.
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Sequence
 
 import numpy as np
 import torch
 from transformers import PreTrainedModel
 
-from workbench.worlds.engines import NEVER, Segments, Until
+from workbench.worlds.engines import NEVER, Request, Segments, Session, Until
 from workbench.worlds.engines.draws import uniform
 from workbench.worlds.engines.forward import Prefixed, body, fan_out, logits_of, prefill
-from workbench.worlds.engines.paths import check
-from workbench.worlds.engines.record import Steps
+from workbench.worlds.engines.record import Record
 from workbench.worlds.engines.sampling import choose
 
 
-class TransformersSession:
-    """See `workbench.worlds.engines.Session`."""
+class TransformersSession(Session):
+    """See `workbench.worlds.engines.Session`. place (B,): where in its stream each row is."""
 
     @torch.inference_mode()
-    def __init__(
-        self,
-        model: PreTrainedModel,
-        prefixes: Sequence[Sequence[int]],
-        owner: np.ndarray,
-        keys: np.ndarray,
-        position: np.ndarray | None = None,
-        temperature: float = 1.0,
-        stop: Collection[int] = (),
-    ) -> None:
-        self.model, self.temperature = model, temperature
-        if len(owner):  # a prefix that no row continues is not computed
-            mine, owner = np.unique(owner, return_inverse=True)
-            prefixes = [prefixes[i] for i in mine]
-        place: dict[tuple[int, ...], int] = {}
-        of_prefix = np.array([place.setdefault(tuple(p), len(place)) for p in prefixes], np.int64)
-        distinct = list(place)
-        if not distinct or not all(distinct):
-            raise ValueError("a session needs prefixes, each with one token at least")
-        owner = of_prefix[np.asarray(owner, np.int64)]
-        self.keys = np.asarray(keys, np.uint64)
-        self.place = np.zeros(len(owner), np.int64) if position is None else np.asarray(position, np.int64).copy()
-        self.stops = np.fromiter(sorted(stop), np.int64)
-        self.prefilled, self.decoded = sum(map(len, distinct)), 0
-        start = prefill(model, distinct)
+    def __init__(self, model: PreTrainedModel, request: Request) -> None:
+        request = request.distinct()
+        super().__init__(request)
+        assert request.position is not None
+        self.model, self.place, self._owner = model, request.position, request.owner
+        self.prefilled = sum(map(len, request.prefixes))
+        start = prefill(model, request.prefixes)
         self._first = start.hidden  # (P, d): what a row rewound to its start goes on from
-        first = logits_of(model, start.hidden)  # (P, V)
-        self._owner = owner
-        at = torch.as_tensor(owner, device=model.device)
-        self._hidden, self._logits = self._first[at], first[at]
+        at = torch.as_tensor(self._owner, device=model.device)
+        self._hidden, self._logits = self._first[at], logits_of(model, start.hidden)[at]
         self._state: Prefixed = fan_out(start, at)
-        self._forced: dict[int, int] = {}
-        self._owed = np.full(len(owner), -1)  # (B,) token that each row has made and not fed, -1 for none
-
-    def __len__(self) -> int:
-        return len(self.keys)
+        self._owed = np.full(len(at), -1)  # (B,) token that each row has made and not fed, -1 for none
 
     @torch.inference_mode()
     def advance(self, limit: np.ndarray, until: Until = NEVER) -> Segments:
         """See `Session.advance`."""
         began, rows = time.perf_counter(), len(self)
-        limit = np.asarray(limit, np.int64)
-        check(limit, self._forced)
+        limit = self._limits(limit)
         self._settle()
         markers = np.fromiter(sorted(until.markers), np.int64)
-        record, prefilled, decoded = Steps(limit, unfinished=""), self.prefilled, self.decoded
+        record, decoded = Record(limit, unfinished=""), self.decoded
         here, going, t = np.arange(rows), limit > 0, 0  # caller's row of each row that is still in the cache
         while going.any():
             at = np.flatnonzero(going)
             token, logp, entropy = self._draw(at)
-            stopped = record.add(here[at], t, token, logp, entropy, self.stops)
+            stopped = record.add(here[at], token[:, None], logp[:, None], entropy[:, None], self.stops)
             t += 1
             paused = (limit[here[at]] <= t) | np.isin(token, markers)
             if until.entropy is not None:
@@ -91,7 +64,8 @@ class TransformersSession:
                 here, going = here[stay], going[stay]
             if going.any():
                 self._settle()
-        return record.segments(self.prefilled - prefilled, self.decoded - decoded, time.perf_counter() - began)
+        record.decoded = self.decoded - decoded
+        return record.segments(time.perf_counter() - began)
 
     def _draw(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """(B,) next token of rows, its log-probability and the entropy it was drawn with."""
@@ -108,13 +82,9 @@ class TransformersSession:
     @torch.inference_mode()
     def keep(self, rows: np.ndarray, keys: np.ndarray) -> None:
         """See `Session.keep`."""
-        rows = np.asarray(rows, np.int64)
-        if self._forced:
-            raise ValueError("forced tokens wait for their rows; advance before keep")
         if len(np.unique(rows)) < len(rows):  # fed once for all that go on from there
             self._settle()
-        self._select(rows)
-        self.keys = np.asarray(keys, np.uint64)
+        super().keep(rows, keys)
 
     @torch.inference_mode()
     def rewind(self, row: int, tokens: int, last: int | None) -> None:
@@ -132,10 +102,6 @@ class TransformersSession:
         if last is None:
             self._hidden[row] = self._first[int(self._owner[row])]
             self._logits[row] = logits_of(self.model, self._hidden[row][None])[0]
-
-    def force(self, row: int, token: int) -> None:
-        """See `Session.force`."""
-        self._forced[row] = int(token)
 
     @torch.inference_mode()
     def top(self, m: int) -> tuple[np.ndarray, np.ndarray]:
