@@ -9,11 +9,10 @@ from __future__ import annotations
 from pathlib import Path
 from textwrap import fill
 
-import workbench
 from workbench.pipeline import catalog
 from workbench.reference.methods import rows
 
-PACKAGE = Path(workbench.__file__).parent
+PACKAGE = Path(__file__).parents[1]
 BEGIN, END = "<!-- methods: written by python -m workbench.reference.lists -->\n", "<!-- /methods -->"
 
 INIT = '''"""The methods, one paper each, by class: `from workbench.methods import Grpo, Vade`.
