@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from test_contract import frontier
 
 from workbench.methods.dora import (
     Dora,
@@ -19,6 +18,7 @@ from workbench.methods.dora import (
 )
 from workbench.methods.grpo import Grpo
 from workbench.pipeline import Pipeline
+from workbench.testing.trials import frontier
 from workbench.types import Frontier
 from workbench.worlds.sim.world import SimWorld
 

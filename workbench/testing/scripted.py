@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
 from hashlib import blake2b
+from typing import Any
 
 import numpy as np
 
@@ -81,7 +82,7 @@ class Uneven(Method):
 def rollouts_of(groups: list[list[float | None]]) -> Rollouts:
     """One group per list; None is a null reward."""
     world = ScriptedWorld(len(groups))
-    rows = Rollouts.asked(Plan(np.arange(len(groups)), [len(g) for g in groups]), world.pool)
+    rows = Rollouts.asked(Plan(np.arange(len(groups)), np.array([len(g) for g in groups])), world.pool)
     reward = np.array([r for g in groups for r in g], float)
     return rows.with_(reward=reward, correct=(reward >= 1) * 1.0, group=rows.prompt)
 
@@ -98,7 +99,7 @@ def barren(step: Step) -> Step:
     return replace(step, rollouts=step.rollouts.with_(reward=null, correct=null))
 
 
-def equal(a: object, b: object) -> bool:
+def equal(a: Any, b: Any) -> bool:
     """Deep equality of records, arrays (NaN equals NaN), mappings and sequences."""
     if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
         a, b = np.asarray(a), np.asarray(b)
