@@ -5,6 +5,8 @@ from contextlib import contextmanager
 
 import pytest
 
+from tests.timing import patience
+
 CHROMIUM = shutil.which("chromium")
 FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
          "--disable-component-update", "--disable-sync"]  # fmt: skip
@@ -24,7 +26,30 @@ def launched():
         browser.close()
 
 
+def new_page(browser, **options):
+    """A page in a context of its own, whose waits have the patience of the tests."""
+    context = browser.new_context(**options)
+    context.set_default_timeout(1000 * patience(30))
+    return context.new_page()
+
+
 def says(page, *texts):
     """Wait until a page shows each of these texts."""
     for text in texts:
-        page.get_by_text(text, exact=False).first.wait_for(timeout=30_000)
+        page.get_by_text(text, exact=False).first.wait_for()
+
+
+def drawn(page):
+    """Wait until Bokeh has drawn all that it was given."""
+    page.wait_for_function("window.Bokeh && Bokeh.documents.length && Bokeh.documents.every(d => d.is_idle)")
+
+
+HELD = """value => [...Bokeh.index.roots].some(v => [...v.model.references()].some(
+  m => m.data && [m.data.value, m.data.value_input].some(held => String(held) === value)))"""
+
+
+def fill(page, box, value):
+    """Write into a box, and wait until the widget holds it: what is clicked next comes after it."""
+    box.fill(value)
+    box.press("Tab")
+    page.wait_for_function(HELD, arg=value)

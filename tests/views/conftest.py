@@ -4,8 +4,9 @@ import dataclasses
 
 import numpy as np
 import pytest
-from browsing import OWN, launched
+from browsing import OWN, launched, new_page
 
+from tests.timing import patience
 from workbench.methods.grpo import Grpo
 from workbench.methods.mopps import Mopps
 from workbench.pipeline import Pipeline, advance
@@ -101,8 +102,7 @@ def opened(browser):
     """Open a page of a store; afterwards nothing foreign was asked for, nothing complained, nothing of a text had run."""
     from workbench.views import serve
 
-    servers, context = [], browser.new_context(viewport={"width": 1300, "height": 1000})
-    page = context.new_page()
+    servers, page = [], new_page(browser, viewport={"width": 1300, "height": 1000})
     foreign, complaints = [], []
     page.on("request", lambda r: None if r.url.startswith(OWN) else foreign.append(r.url))
     page.on("console", lambda m: complaints.append(m.text) if m.type == "error" else None)
@@ -117,8 +117,8 @@ def opened(browser):
 
     yield open_
     hit = page.evaluate("window.hit ?? null")
-    context.close()
+    page.context.close()
     for server in servers:
         server.stop()
-        server.join(10)
+        server.join(patience(10))
     assert (hit, foreign, complaints) == (None, [], [])

@@ -5,9 +5,10 @@ import re
 import nbclient
 import nbformat
 import pytest
-from browsing import launched
+from browsing import drawn, launched, new_page
 from nbconvert import HTMLExporter
 
+from tests.timing import patience
 from workbench.views.notebook import offline
 
 SHEETS = """() => {
@@ -31,7 +32,7 @@ def shown(tmp_path_factory):
 
     cells = [nbformat.v4.new_code_cell(c.format(store=str(sample_folder()))) for c in CELLS]
     book = nbformat.v4.new_notebook(cells=cells)
-    nbclient.NotebookClient(book, timeout=120, kernel_name="python3").execute()
+    nbclient.NotebookClient(book, timeout=patience(120), kernel_name="python3").execute()
     return book
 
 
@@ -60,13 +61,13 @@ def test_the_export_is_drawn_without_a_network(shown, tmp_path):
     file.write_text(html, encoding="utf-8")
     asked, complaints = [], []
     with launched() as browser:
-        page = browser.new_context(offline=True).new_page()
+        page = new_page(browser, offline=True)
         page.on("request", lambda r: asked.append(r.url) if r.url.startswith(("http", "ws")) else None)
         page.on("console", lambda m: complaints.append(m.text) if m.type == "error" else None)
         page.on("pageerror", lambda e: complaints.append(str(e)))
         page.goto(file.as_uri())
-        page.wait_for_function("window.Bokeh && [...Bokeh.index.roots].length >= 3", timeout=60_000)
-        page.wait_for_timeout(500)
+        page.wait_for_function("window.Bokeh && [...Bokeh.index.roots].length >= 3")
+        drawn(page)
         sheets = page.evaluate(SHEETS)
     assert (asked, complaints) == ([], [])
     assert sheets and all(sheets)

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from browsing import says
+from browsing import drawn, says
 from grown import hand, record
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
@@ -65,7 +65,7 @@ def test_hostile_texts_and_pieces_stay_text(opened, tmp_path, hostile):
     for query in ("?page=tree", "?page=signs", "?page=tokens"):
         page.goto(page.url.split("?")[0] + query)
         says(page, "window.hit=1")
-        page.wait_for_timeout(500)
+        drawn(page)
         assert page.locator("img[src='x']").count() == 0
         assert page.locator("svg[onload]").count() == 0
         assert page.evaluate("window.hit ?? null") is None
@@ -78,8 +78,7 @@ def test_whole_texts_of_rollouts_without_tokens(opened, tmp_path, hostile):
     says(page, 'tokens = "none"')
     page.get_by_text("show all 200,000 characters").click()
     page.wait_for_function(
-        "() => { const f = r => [...r.querySelectorAll('*')].some(e => (e.className === 'plain' && e.textContent.length === 200000) || (e.shadowRoot && f(e.shadowRoot))); return f(document) }",
-        timeout=20_000,
+        "() => { const f = r => [...r.querySelectorAll('*')].some(e => (e.className === 'plain' && e.textContent.length === 200000) || (e.shadowRoot && f(e.shadowRoot))); return f(document) }"
     )
 
 
@@ -108,5 +107,4 @@ def test_before_the_first_step_a_page_says_what_to_wait_for(opened, recording, n
     rec.go(1)
     says(page, "step 1")
     page.set_viewport_size({"width": 480, "height": 900})
-    page.wait_for_timeout(400)
-    assert page.evaluate("document.documentElement.scrollWidth") <= 480
+    page.wait_for_function("document.documentElement.scrollWidth <= 480")

@@ -7,7 +7,7 @@ pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
 
 def chosen(page, name):
-    page.wait_for_function("n => location.search.includes(n + '=')", arg=name, timeout=30_000)
+    page.wait_for_function("n => location.search.includes(n + '=')", arg=name)
     return page.evaluate("n => new URLSearchParams(location.search).get(n)", name)
 
 
@@ -18,16 +18,16 @@ def test_difficulty_by_list_and_by_keys(opened, recording):
     page.get_by_text("stuck", exact=True).click()
     says(page, "tried often, never solved")
     row = page.locator("tr.live").first
-    row.wait_for(timeout=30_000)
+    row.wait_for()
     key = row.get_attribute("data-key")
     row.click()
     assert chosen(page, "prompt") == key
-    page.locator("tr.chosen").first.wait_for(timeout=30_000)
+    page.locator("tr.chosen").first.wait_for()
     page.locator("h2").first.click()
     page.keyboard.press("p")
-    page.wait_for_function("k => new URLSearchParams(location.search).get('prompt') !== k", arg=key, timeout=30_000)
+    page.wait_for_function("k => new URLSearchParams(location.search).get('prompt') !== k", arg=key)
     page.keyboard.press("n")
-    page.wait_for_function("k => new URLSearchParams(location.search).get('prompt') === k", arg=key, timeout=30_000)
+    page.wait_for_function("k => new URLSearchParams(location.search).get('prompt') === k", arg=key)
     assert page.locator("img[src='x']").count() == page.locator("svg[onload]").count() == 0
 
 

@@ -4,7 +4,7 @@ import threading
 
 import numpy as np
 import pytest
-from browsing import says
+from browsing import drawn, says
 
 pytestmark = pytest.mark.browser
 
@@ -27,11 +27,11 @@ def test_empty_then_a_run_appears_and_moves_and_ends(opened, recording):
     says(page, "No run yet", "workbench demo")
     rec = recording().go(2)
     says(page, "Evaluation solved", "of 12", "running", "Where the budget went", "select", "Completions")
-    page.locator(".value", has_text="2 of 12").wait_for(timeout=20_000)
+    page.locator(".value", has_text="2 of 12").wait_for()
     rec.go(4)
-    page.locator(".value", has_text="6 of 12").wait_for(timeout=20_000)
+    page.locator(".value", has_text="6 of 12").wait_for()
     rec.writer.close("finished")
-    page.locator(".badge", has_text="finished").wait_for(timeout=20_000)
+    page.locator(".badge", has_text="finished").wait_for()
 
 
 @pytest.mark.slow
@@ -39,13 +39,13 @@ def test_a_click_on_the_heat_map_chooses_the_prompt(opened, recording):
     recording().go(3)
     page = opened(recording.store)
     says(page, "Difficulty of prompts", "rollouts in")
-    page.wait_for_timeout(500)
+    drawn(page)
     seen = set()
     for share in (0.1, 0.5, 0.9):
         frame = page.evaluate(HEAT)
         before = page.url
         page.mouse.click(frame["x"] + 0.3 * frame["w"], frame["y"] + share * frame["h"])
-        page.wait_for_function("url => location.href !== url", arg=before, timeout=20_000)
+        page.wait_for_function("url => location.href !== url", arg=before)
         seen.add(page.url)
         page.wait_for_timeout(600)  # two clicks in quick succession are one double click to Bokeh
     assert len(seen) == 3
@@ -73,10 +73,10 @@ def test_the_wheel_scrolls_a_page_taller_than_the_window(opened, recording, name
         page,
         {"live": "Where the seconds go", "difficulty": "Calibration", "glossary": "what a pipeline may hold"}[name],
     )
-    page.wait_for_timeout(500)
+    drawn(page)
     page.mouse.move(650, 95)
     page.mouse.wheel(0, 300)
-    page.wait_for_function(f"({SCROLLED})() >= 200", timeout=10_000)
+    page.wait_for_function(f"({SCROLLED})() >= 200")
 
 
 @pytest.mark.slow
@@ -87,7 +87,7 @@ def test_hostile_completions_stay_text(opened, recording):
     assert page.evaluate("window.hit") is None
     page.get_by_text("show all 200,000 characters").first.click()
     body = page.locator(".body", has_text="A" * 1000).first
-    body.wait_for(timeout=20_000)
+    body.wait_for()
     assert len(body.text_content()) == 200_000
     assert page.locator("img[src='x']").count() == 0
     assert page.locator("svg[onload]").count() == 0
@@ -100,11 +100,9 @@ def test_narrow_and_dark(opened, recording):
     page = opened(recording.store)
     says(page, "Difficulty of prompts")
     page.set_viewport_size({"width": 480, "height": 900})
-    page.wait_for_timeout(500)
-    assert page.evaluate("document.documentElement.scrollWidth") <= 480
+    page.wait_for_function("document.documentElement.scrollWidth <= 480")
     page.locator("header button").last.click()
-    page.wait_for_timeout(500)
-    assert page.locator(".mui-dark").count() > 0
+    page.locator(".mui-dark").first.wait_for(state="attached")
 
 
 @pytest.mark.slow
@@ -127,6 +125,6 @@ def test_two_viewers_share_the_questions(opened, recording):
     other.goto(page.url)
     says(other, "Evaluation solved")
     rec.go(1)
-    other.locator(".value", has_text="3 of 12").wait_for(timeout=20_000)
-    page.locator(".value", has_text="3 of 12").wait_for(timeout=20_000)
+    other.locator(".value", has_text="3 of 12").wait_for()
+    page.locator(".value", has_text="3 of 12").wait_for()
     assert np.sum([q == "reward_by_step" for q in asked]) == 1

@@ -2,11 +2,25 @@
 
 import pytest
 from bokeh.util.warnings import BokehUserWarning
-from browsing import says
+from browsing import drawn, fill, says
 
 from workbench.views.pages import PAGES, TITLES
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
+
+
+FIRST_WORDS = {
+    "live": "Where the budget went",
+    "difficulty": "Where the pool stands",
+    "budget": "Ledger",
+    "tree": "step 3",
+    "tokens": "step 3",
+    "signs": "Signs over the steps",
+    "compare": "Runs side by side",
+    "sql": "Ask the store",
+    "glossary": "Find a word",
+}
+"""Page -> what it shows once it is drawn."""
 
 
 def test_every_page_is_reached_by_click_key_and_address(opened, recording):
@@ -28,8 +42,9 @@ def test_every_page_is_reached_by_click_key_and_address(opened, recording):
     for name in names:
         page.goto(page.url.partition("?")[0] + f"?page={name}")
         page.wait_for_function("name => document.title && location.search.includes(name)", arg=name)
-        page.get_by_role("tab", name=TITLES[name], exact=True).wait_for(timeout=30_000)
-        page.wait_for_timeout(1200)
+        page.get_by_role("tab", name=TITLES[name], exact=True).wait_for()
+        says(page, FIRST_WORDS[name])
+        drawn(page)
         assert page.get_by_text("could not be drawn").count() == 0, name
 
 
@@ -49,7 +64,7 @@ def test_colours_follow_the_system_unless_the_address_names_a_theme(opened, reco
     page.wait_for_function(DARK)
     page.goto(page.url.partition("?")[0] + "?theme=default")
     says(page, "Evaluation solved")
-    page.wait_for_timeout(1000)
+    drawn(page)
     assert not page.evaluate(DARK)
 
 
@@ -78,7 +93,7 @@ def test_back_and_forward_of_the_browser_lead_to_the_pages_before(opened, record
         ("back", "live"),
     ):
         page.evaluate(f"history.{go}()")
-        page.locator("[role=tab][aria-selected=true]", has_text=TITLES[name]).wait_for(timeout=30_000)
+        page.locator("[role=tab][aria-selected=true]", has_text=TITLES[name]).wait_for()
         assert page.url.endswith("/" if name == "live" else f"/?page={name}")
     page.get_by_role("tab", name=TITLES["glossary"], exact=True).click()
     page.wait_for_url("**/?page=glossary")
@@ -89,7 +104,7 @@ def test_on_a_phone_the_whole_header_is_seen(opened, recording):
     page = opened(recording.store)
     page.set_viewport_size({"width": 360, "height": 800})
     says(page, "Where the budget went")
-    page.get_by_role("combobox").first.wait_for(timeout=30_000)
+    page.get_by_role("combobox").first.wait_for()
     for part in (page.get_by_label("Toggle theme").first, page.get_by_role("combobox").first):
         box = part.bounding_box()
         assert box["width"] > 30
@@ -110,23 +125,20 @@ def test_a_statement_is_asked_and_hostile_text_stays_text(opened, recording, rec
     page.goto(page.url + "?page=sql&query=reward_by_step")
     says(page, "1 rows, in")
     box = page.get_by_label("Statement", exact=False).first
-    box.fill("SELECT rollout_id, text FROM completions WHERE step = 1")
-    page.wait_for_timeout(500)
+    fill(page, box, "SELECT rollout_id, text FROM completions WHERE step = 1")
     page.locator("button", has_text="Ask").first.click()
     says(page, "64 rows, in", "window.hit=1")
     assert page.evaluate("window.hit") is None
     assert page.locator("img[src='x']").count() == 0
     assert "SELECT" in page.url
-    box.fill("SELECT 77001 AS \"<img src=x onerror='window.hit=1'>\"")
-    page.wait_for_timeout(500)
+    fill(page, box, "SELECT 77001 AS \"<img src=x onerror='window.hit=1'>\"")
     page.locator("button", has_text="Ask").first.click()
     says(page, "1 rows, in", "<img src=x onerror=")
     page.locator(".tabulator-col-title", has_text="<img src=x").first.hover()
-    page.wait_for_timeout(800)
+    page.wait_for_timeout(800)  # nothing should happen, so there is nothing to wait for
     assert page.evaluate("window.hit") is None
     assert page.locator("img[src='x']").count() == 0
-    box.fill("DROP TABLE runs")
-    page.wait_for_timeout(500)
+    fill(page, box, "DROP TABLE runs")
     page.locator("button", has_text="Ask").first.click()
     says(page, "The store did not answer")
     assert [str(w.message) for w in recwarn if issubclass(w.category, BokehUserWarning)] == []
