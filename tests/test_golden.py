@@ -129,23 +129,6 @@ def error_of(case: dict) -> type[Exception] | None:
     return error if isinstance(error, type) and issubclass(error, Exception) else ValueError
 
 
-class NotImplementedSummary:
-    """Lists the files whose method does not exist yet, at the end of the terminal report."""
-
-    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        terminalreporter.section(
-            f"golden vectors: {len(CASES)} cases run, {len(LISTED)} without code that runs, "
-            f"{len(NOT_IMPLEMENTED)} methods not implemented"
-        )
-        terminalreporter.line(", ".join(NOT_IMPLEMENTED) or "none")
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _summary(pytestconfig: pytest.Config) -> None:
-    if not pytestconfig.pluginmanager.hasplugin("golden-summary"):
-        pytestconfig.pluginmanager.register(NotImplementedSummary(), "golden-summary")
-
-
 @pytest.mark.parametrize(("slug", "case"), CASES)
 def test_vector(slug: str, case: dict) -> None:
     function = function_of(slug, case["function"])
@@ -163,6 +146,14 @@ def test_vector(slug: str, case: dict) -> None:
     result = function(**arguments)
     expected = case["expected"] if isinstance(case["expected"], dict) else {"value": case["expected"]}
     same(named(result, expected), expected, case.get("tolerance", 1e-9), case["function"])
+
+
+def test_vectors_that_are_not_run_are_named() -> None:
+    """No failure: the report of skipped tests says how many are run, and which are not."""
+    pytest.skip(
+        f"golden vectors: {len(CASES)} cases run, {len(LISTED)} without code that runs, "
+        f"{len(NOT_IMPLEMENTED)} methods not implemented: {', '.join(NOT_IMPLEMENTED) or 'none'}"
+    )
 
 
 def test_methods_of_the_catalog_have_vectors() -> None:
