@@ -1,6 +1,6 @@
 """The live page, to be copied and changed: `panel serve dashboards/live.py --args STORE [RUN]`.
 
-Everything below is ordinary Panel. `LivePage` builds all views and keeps them up to date; take its figures apart, add
+Everything below is ordinary Panel. `Dashboard` builds all views and keeps them up to date; take its figures apart, add
 your own card, ask the store your own question in SQL.
 """
 
@@ -8,15 +8,15 @@ import sys
 
 import panel as pn
 
-from workbench.views.pages.base import card, pane
-from workbench.views.parts.text import html
-from workbench.views.shell.dashboard import LivePage
+from workbench.views.data.text import html
+from workbench.views.parts.layout import card, pane
+from workbench.views.shell.dashboard import Dashboard
 from workbench.views.shell.frame import PERIOD, shell
 
 store = sys.argv[1] if len(sys.argv) > 1 else "store"
 run = sys.argv[2] if len(sys.argv) > 2 else None
 
-page = LivePage(store, run)
+page = Dashboard(store, run, ["live"])
 
 # a card of your own: a question to the store, drawn at each tick
 longest = pane()

@@ -5,6 +5,7 @@ import pytest
 
 from workbench.methods.grpo import Grpo
 from workbench.pipeline import Pipeline
+from workbench.views.data.binning import Heat
 from workbench.views.data.difficulty import (
     Frontier,
     amount,
@@ -13,8 +14,7 @@ from workbench.views.data.difficulty import (
     wasted,
 )
 from workbench.views.data.run import Source
-from workbench.views.parts.binning import Heat
-from workbench.views.parts.selection import OBSERVED
+from workbench.views.data.selection import OBSERVED
 
 
 def read(recording, rec):

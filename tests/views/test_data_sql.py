@@ -10,9 +10,9 @@ from workbench.store.errors import StoreError
 from workbench.store.questions import load
 from workbench.views.data import sql
 from workbench.views.data.run import Source
+from workbench.views.data.selection import Selection
 from workbench.views.data.sql import ask, defaults, names_in
-from workbench.views.pages.sql import START, Sql
-from workbench.views.parts.selection import Selection
+from workbench.views.pages.sql import START, SqlPage
 
 
 @pytest.fixture
@@ -103,7 +103,7 @@ def test_whole_numbers_are_exact(source):
     text = """SELECT 18446744073709551615::UBIGINT AS u, 170141183460469231731687303715884105727::HUGEINT AS h,
         unnest([9007199254740993, NULL]) AS b, unnest([12345678, NULL]) AS i, 9007199254740993 AS j, 0.123456789 AS x,
         sum(7) OVER () AS s"""
-    page = Sql(source, Selection(query="x"))
+    page = SqlPage(source, Selection(query="x"))
     page.box.value = page.box.value_input = text
     page._ask()
     assert page.answer.numeric == list("uhbijxs")
@@ -119,7 +119,7 @@ def test_whole_numbers_are_exact(source):
 
 
 def test_names_of_columns_are_escaped(source):
-    page = Sql(source, Selection(query="x"))
+    page = SqlPage(source, Selection(query="x"))
     page.box.value = page.box.value_input = "SELECT 1 AS \"<img src=x onerror='window.hit=1'>\""
     page._ask()
     assert list(page.table.titles.values()) == ["&lt;img src=x onerror=&#x27;window.hit=1&#x27;&gt;"]
@@ -132,7 +132,7 @@ def test_an_empty_box_says_what_to_write(source):
 
 def test_a_saved_question_fills_box_and_fields_and_is_drawn(source):
     run = source.runs[0]["run"]
-    page = Sql(source, Selection(run=run))
+    page = SqlPage(source, Selection(run=run))
     assert page.box.value == START
     page.chosen.query = "reward_by_step"
     assert list(page.inputs) == ["run", "since"]
@@ -154,14 +154,14 @@ def test_a_saved_question_fills_box_and_fields_and_is_drawn(source):
 
 
 def test_a_statement_in_the_address_is_not_run_by_itself(source):
-    page = Sql(source, Selection(run=source.runs[0]["run"], query="SELECT 1 AS one"))
+    page = SqlPage(source, Selection(run=source.runs[0]["run"], query="SELECT 1 AS one"))
     page.update(source.run(source.runs[0]["run"]), force=True)
     assert page.box.value == "SELECT 1 AS one"
     assert page.answer is None
 
 
 def test_texts_of_models_are_shown_as_text(source):
-    page = Sql(source, Selection(query="x"))
+    page = SqlPage(source, Selection(query="x"))
     page.box.value = page.box.value_input = "SELECT text FROM completions"
     page._ask()
     assert page.answer.n == 928

@@ -8,8 +8,8 @@ from workbench import Budget, Experiment
 from workbench.runs.run import Run
 from workbench.runs.steering.inbox import Inbox, Request, taken_back
 from workbench.views.data.run import Source
+from workbench.views.data.selection import Selection
 from workbench.views.data.steering import Told, record, sentence, steering
-from workbench.views.parts.selection import Selection
 
 SMALL = Experiment(
     model="sim", steps=50, eval_every=0, checkpoint_every=0, budget=Budget(4, 32), world={"n_prompts": 40}

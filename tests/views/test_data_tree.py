@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from workbench.views.data.groups import groups_of, place_of
+from workbench.views.data.selection import Selection
 from workbench.views.data.tree import Cost, Grown, rooted, tree
-from workbench.views.parts.selection import Selection
 from workbench.views.parts.tree import columns, cost_card
 
 

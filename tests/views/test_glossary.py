@@ -4,10 +4,10 @@ from workbench.runs.steering.inbox import KINDS
 from workbench.stages import VERBS
 from workbench.types import FATES
 from workbench.views.data.run import Source
+from workbench.views.data.selection import OBSERVED, Selection
 from workbench.views.glossary import GLOSSARY, found, words
-from workbench.views.pages.glossary import Glossary
+from workbench.views.pages.glossary import GlossaryPage
 from workbench.views.parts import theme
-from workbench.views.parts.selection import OBSERVED, Selection
 
 
 def test_verbs_fates_phases_and_commands_are_explained():
@@ -27,7 +27,7 @@ def test_a_word_stands_there_once():
 def test_finding_narrows_words_and_methods(tmp_path):
     assert [t.word for t in found("retraction")] == []
     assert [t.word for terms in found("leave-one-out").values() for t in terms] == ["estimator"]
-    page = Glossary(Source(str(tmp_path)), Selection())
+    page = GlossaryPage(Source(str(tmp_path)), Selection())
     page.wanted.value_input = "mopps"
     assert "No such word" in page.words.object
     assert page.methods.object.count("<tr>") == 1

@@ -6,14 +6,14 @@ from grown import hand, pool, read, record, step_of
 
 from workbench.store import Writer
 from workbench.views.data.groups import groups_of, place_of
+from workbench.views.data.selection import Selection
 from workbench.views.data.signs import rates
-from workbench.views.pages.signs import Signs
-from workbench.views.pages.tokens import Tokens
+from workbench.views.pages.signs import SignsPage
+from workbench.views.pages.tokens import TokensPage
 from workbench.views.pages.tree import TreePage
 from workbench.views.parts.picker import name_of
-from workbench.views.parts.selection import Selection
 
-PAGES = (TreePage, Tokens, Signs)
+PAGES = (TreePage, TokensPage, SignsPage)
 
 
 def a_test(step):
@@ -131,7 +131,7 @@ def test_a_segment_leads_to_the_tokens_of_its_rollout(data):
     assert chosen.page == "tree"
     page.view._handle_msg({"open": "1:p0:1"})
     assert (chosen.page, chosen.rollout, chosen.step, chosen.prompt) == ("tokens", "1:p0:1", 1, "p0")
-    tokens = Tokens(data.source, chosen)
+    tokens = TokensPage(data.source, chosen)
     tokens.update(data)
     assert tokens.view.rollout["id"] == "1:p0:1"
     assert tokens.view.rollout["words"] == [" the", " sum", "2", ",", " so"]
@@ -141,7 +141,7 @@ def test_a_segment_leads_to_the_tokens_of_its_rollout(data):
 
 def test_whole_rollouts_stay_while_they_are_read(data):
     chosen = Selection(run=data.run, rollout="1:p0:0", step=1)
-    page = Tokens(data.source, chosen)
+    page = TokensPage(data.source, chosen)
     page.update(data)
     assert page._whole("another") == page.view.rollout
     page._whole("1:p0:0")
@@ -155,7 +155,7 @@ def test_whole_rollouts_stay_while_they_are_read(data):
 
 def test_the_pair_is_part_of_the_selection(data):
     chosen = Selection(run=data.run, pair=["rloo", "no such method"])
-    page = Signs(data.source, chosen)
+    page = SignsPage(data.source, chosen)
     page.update(data)
     assert (page.first.value, page.second.value) == ("rloo", "grpo")
     page.second.value = "mc_grpo"

@@ -5,7 +5,7 @@ import logging
 import pytest
 from bokeh.plotting import figure
 
-from workbench.views.pages.base import card, grid, pane, plot
+from workbench.views.parts.layout import card, grid, pane, plot
 from workbench.views.shell.dashboard import Dashboard
 
 

@@ -8,19 +8,19 @@ from workbench.methods.dapo_dynamic_sampling import DapoDynamicSampling
 from workbench.methods.grpo import Grpo
 from workbench.pipeline import Pipeline
 from workbench.runs.run import Run
+from workbench.views.data.binning import Heat
 from workbench.views.data.budget import budget
 from workbench.views.data.compare import columns_of
 from workbench.views.data.difficulty import difficulty
 from workbench.views.data.groups import groups_of
 from workbench.views.data.records import Completion, Curves, Note, Prompts
 from workbench.views.data.run import Source, kind_of, machine
+from workbench.views.data.selection import OBSERVED
 from workbench.views.data.signs import rates
 from workbench.views.parts import cards
-from workbench.views.parts.binning import Heat
 from workbench.views.parts.completions import row
 from workbench.views.parts.heatmap import AHEAD, HeatMap
 from workbench.views.parts.plots import CurvesPlot, StackPlot, follow, steps_range
-from workbench.views.parts.selection import OBSERVED
 from workbench.views.parts.theme import BUDGET, SECONDS
 
 

@@ -14,13 +14,13 @@ from bokeh.models import ImportedStyleSheet
 from panel.models.tabulator import DataTabulator
 
 from workbench.store import Store
+from workbench.views.data.selection import Selection, address, chosen_by
+from workbench.views.data.sql_text import Asked, literal
 from workbench.views.pages import PAGES
 from workbench.views.pages.base import Page
-from workbench.views.pages.live import Live
+from workbench.views.pages.live import LivePage
 from workbench.views.parts import cards
-from workbench.views.parts.selection import Selection, address, chosen_by
-from workbench.views.parts.sql_text import Asked, literal
-from workbench.views.shell.dashboard import Dashboard, LivePage
+from workbench.views.shell.dashboard import Dashboard
 from workbench.views.shell.frame import app, shell
 
 
@@ -51,7 +51,7 @@ def test_a_question_is_shown_as_sql_that_runs(recording):
     assert asked.call == f'store.ask("reward_by_step", run={rec.run!r})'
     with Store.open(recording.store) as store:
         assert store.sql(asked.sql).equals(store.ask("reward_by_step", run=rec.run))
-        page = LivePage(recording.store)
+        page = Dashboard(recording.store, names=["live"])
         page.tick()
         for a in page.page.asked:
             assert store.sql(a.sql) is not None
@@ -119,7 +119,7 @@ def test_only_the_page_that_is_shown_is_updated(recording, monkeypatch):
     rec = recording().go(1)
     page = Dashboard(recording.store, names=["live", "difficulty"])
     other = Broken(page.source, page.chosen)
-    monkeypatch.setattr(Live, "update", lambda self, data, force=False: told.append(data.step))
+    monkeypatch.setattr(LivePage, "update", lambda self, data, force=False: told.append(data.step))
     told: list[int] = []
     page._pages["difficulty"] = other
     page.tick()
@@ -132,7 +132,7 @@ def test_only_the_page_that_is_shown_is_updated(recording, monkeypatch):
 
 def test_show_sql_lists_the_questions(recording):
     recording().go(1)
-    page = LivePage(recording.store)
+    page = Dashboard(recording.store, names=["live"])
     page.tick()
     assert not page.asked.visible
     page.show_sql.value = True
@@ -141,7 +141,7 @@ def test_show_sql_lists_the_questions(recording):
 
 
 def test_page_says_what_to_do_when_there_is_no_store(tmp_path):
-    page = LivePage(str(tmp_path / "nothing"))
+    page = Dashboard(str(tmp_path / "nothing"), names=["live"])
     page.tick()
     assert "workbench demo" in page.shown[0].object
     assert not page.message.visible
@@ -149,7 +149,7 @@ def test_page_says_what_to_do_when_there_is_no_store(tmp_path):
 
 def test_page_follows_the_newest_run_until_one_is_picked(recording):
     first = recording().go(1)
-    page = LivePage(recording.store)
+    page = Dashboard(recording.store, names=["live"])
     page.tick()
     assert page.chosen.run == first.run
     second = recording().go(1)
@@ -163,7 +163,7 @@ def test_page_follows_the_newest_run_until_one_is_picked(recording):
 
 def test_page_shows_an_error_and_recovers(recording, monkeypatch):
     rec = recording().go(1)
-    page = LivePage(recording.store)
+    page = Dashboard(recording.store, names=["live"])
     page.tick()
     monkeypatch.setattr(page.source, "refresh", lambda: 1 / 0)
     page.tick()
@@ -177,7 +177,7 @@ def test_page_shows_an_error_and_recovers(recording, monkeypatch):
 
 def test_a_group_stays_while_its_text_is_read(recording):
     rec = recording(hostile=True).go(1)
-    page = LivePage(recording.store)
+    page = Dashboard(recording.store, names=["live"])
     page.tick()
     completions = page.page.completions
     rows = completions.rows
@@ -204,7 +204,7 @@ def test_a_page_that_cannot_be_built_says_why(monkeypatch, tmp_path):
 
 def test_a_run_that_does_not_exist_is_said(recording):
     rec = recording().go(1)
-    for page in (LivePage(recording.store, "no-such-<run>"), Dashboard(recording.store, names=["tree"])):
+    for page in (Dashboard(recording.store, "no-such-<run>", ["live"]), Dashboard(recording.store, names=["tree"])):
         page.bind(location := SimpleLocation("?run=no-such-<run>"))
         page.tick()
         assert not page.message.visible

@@ -10,7 +10,7 @@ import pytest
 
 from tests.timing import patience
 from workbench.runs.steering.inbox import Inbox
-from workbench.views.shell.dashboard import Dashboard, LivePage
+from workbench.views.shell.dashboard import Dashboard
 from workbench.views.shell.ports import is_loopback, names_of
 from workbench.views.shell.server import serve
 
@@ -81,7 +81,7 @@ def test_who_may_not_steer_leaves_no_request_whatever_is_pressed(recording):
 
 def test_a_store_that_disappears_is_said_and_comes_back(recording):
     rec = recording().go(1)
-    page = LivePage(recording.store)
+    page = Dashboard(recording.store, names=["live"])
     page.tick()
     away = Path(recording.store).with_name("away")
     shutil.move(recording.store, away)
@@ -104,7 +104,7 @@ def test_a_store_of_a_newer_version_is_a_message(recording):
     mark = Path(recording.store) / "STORE"
     known = mark.read_text()
     mark.write_text(json.dumps({"schema_version": 99}))
-    page = LivePage(recording.store)
+    page = Dashboard(recording.store, names=["live"])
     page.tick()
     assert "schema version 99" in page.message.object
     assert "<details>" not in page.message.object

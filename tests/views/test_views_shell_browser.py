@@ -4,7 +4,7 @@ import pytest
 from bokeh.util.warnings import BokehUserWarning
 from browsing import drawn, fill, says
 
-from workbench.views.pages import PAGES, TITLES
+from workbench.views.pages import PAGES
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
@@ -27,7 +27,7 @@ def test_every_page_is_reached_by_click_key_and_address(opened, recording):
     recording().go(3)
     page = opened(recording.store)
     says(page, "Where the budget went")
-    page.get_by_role("tab", name=TITLES["sql"], exact=True).click()
+    page.get_by_role("tab", name=PAGES.title("sql"), exact=True).click()
     says(page, "Ask the store")
     assert "page=sql" in page.url
     names = list(PAGES)
@@ -42,7 +42,7 @@ def test_every_page_is_reached_by_click_key_and_address(opened, recording):
     for name in names:
         page.goto(page.url.partition("?")[0] + f"?page={name}")
         page.wait_for_function("name => document.title && location.search.includes(name)", arg=name)
-        page.get_by_role("tab", name=TITLES[name], exact=True).wait_for()
+        page.get_by_role("tab", name=PAGES.title(name), exact=True).wait_for()
         says(page, FIRST_WORDS[name])
         drawn(page)
         assert page.get_by_text("could not be drawn").count() == 0, name
@@ -83,7 +83,7 @@ def test_back_and_forward_of_the_browser_lead_to_the_pages_before(opened, record
     page = opened(recording.store)
     says(page, "Where the budget went")
     for name in ("glossary", "tree", "sql"):
-        page.get_by_role("tab", name=TITLES[name], exact=True).click()
+        page.get_by_role("tab", name=PAGES.title(name), exact=True).click()
         page.wait_for_url(f"**/?page={name}")
     for go, name in (
         ("back", "tree"),
@@ -93,9 +93,9 @@ def test_back_and_forward_of_the_browser_lead_to_the_pages_before(opened, record
         ("back", "live"),
     ):
         page.evaluate(f"history.{go}()")
-        page.locator("[role=tab][aria-selected=true]", has_text=TITLES[name]).wait_for()
+        page.locator("[role=tab][aria-selected=true]", has_text=PAGES.title(name)).wait_for()
         assert page.url.endswith("/" if name == "live" else f"/?page={name}")
-    page.get_by_role("tab", name=TITLES["glossary"], exact=True).click()
+    page.get_by_role("tab", name=PAGES.title("glossary"), exact=True).click()
     page.wait_for_url("**/?page=glossary")
 
 

@@ -1,7 +1,7 @@
 """The range of steps of one page is that of all."""
 
+from workbench.views.data.selection import Selection
 from workbench.views.parts.plots import follow, steps_range
-from workbench.views.parts.selection import Selection
 from workbench.views.parts.steps import SharedSteps
 
 

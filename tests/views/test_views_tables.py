@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from workbench.views.data.binning import Heat, per_row
 from workbench.views.data.records import History, RunFacts, Stack, binned, smooth, wilson
-from workbench.views.parts.binning import Heat, per_row
+from workbench.views.data.text import CUT, count, duration, html, one_line, percent, shown, signed
 from workbench.views.parts.plots import stairs
-from workbench.views.parts.text import CUT, count, duration, html, one_line, percent, shown, signed
 
 nan = np.nan
 

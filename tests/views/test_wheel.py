@@ -6,11 +6,11 @@ from workbench import Budget, Experiment
 from workbench.runs.run import Run
 from workbench.runs.steering.inbox import Inbox, Request, me
 from workbench.views.data.run import Source
+from workbench.views.data.selection import Selection
+from workbench.views.data.settings import figure
 from workbench.views.parts import steering_bar as bar
-from workbench.views.parts.selection import Selection
-from workbench.views.parts.settings import figure
+from workbench.views.parts.browser import Browser
 from workbench.views.parts.steering_bar import Wheel
-from workbench.views.shell.browser import Browser
 
 SMALL = Experiment(
     model="sim", steps=50, eval_every=0, checkpoint_every=0, budget=Budget(4, 32), world={"n_prompts": 40}

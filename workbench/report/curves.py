@@ -12,8 +12,8 @@ from workbench.report.heat import heatmap
 from workbench.report.svg import Panel, Ranged, Series, figure, intervals
 from workbench.views.data.records import Stack, binned, smooth
 from workbench.views.data.run import RunData
+from workbench.views.data.text import one_line
 from workbench.views.parts import theme
-from workbench.views.parts.text import one_line
 
 HUES = ("#2f81d6", "#d98200", "#13a082", "#a9669f", "#d4512a", "#5c7cba", "#b8a02c", "#7fbdea")
 """Colours of things without a meaning of their own, in order: pipelines, numbers of samples."""

@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
-from workbench.views.parts.sql_text import Asked
-from workbench.views.parts.text import duration
+from workbench.views.data.sql_text import Asked
+from workbench.views.data.text import duration
 
 
 def asked(question: str, **params: object) -> Asked:

@@ -11,7 +11,7 @@ import hashlib
 from pathlib import Path
 
 from workbench.report.document import Block, Card, Code, Document, Figure, Prose, Section, Table
-from workbench.views.parts.text import html
+from workbench.views.data.text import html
 
 HERE = Path(__file__).parent
 LONG = 400

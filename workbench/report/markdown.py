@@ -10,7 +10,7 @@ from pathlib import Path
 from workbench.report import browser
 from workbench.report.document import Block, Card, Code, Column, Document, Figure, Prose, Table
 from workbench.report.svg import alone
-from workbench.views.parts.text import shown
+from workbench.views.data.text import shown
 
 SPECIAL = re.compile(r"([\\`*_\[\]<>|#~$&])")
 LATEX = {"\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",

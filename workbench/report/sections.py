@@ -17,8 +17,8 @@ from workbench.stages import Method
 from workbench.store import Store
 from workbench.views.data.groups import GroupFacts, groups_of
 from workbench.views.data.run import RunData
+from workbench.views.data.selection import OBSERVED
 from workbench.views.data.tree import tree as grown
-from workbench.views.parts.selection import OBSERVED
 
 PRIVATE = ("store", "host", "process", "platform")
 """Keys that say where something was run and not what: a report is given to others."""

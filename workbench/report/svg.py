@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from workbench.views.parts.text import html
+from workbench.views.data.text import html
 
 INK, QUIET, GRID, PAPER = "var(--ink,#1f2328)", "var(--quiet,#656d76)", "var(--grid,#e4e7eb)", "var(--paper,#ffffff)"
 FONT = "font-family:system-ui,-apple-system,'Segoe UI',Roboto,'Helvetica Neue',Arial,sans-serif"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 
 from workbench.report.svg import CHARACTER, GRID, INK, PAPER, QUIET, WIDTH, number, text, ticks, wrap
+from workbench.views.data.text import one_line
 from workbench.views.data.tree import Branch, Tree
-from workbench.views.parts.text import one_line
 
 ROW = 22.0
 MOST = 64

@@ -11,7 +11,7 @@ from workbench.analysis.evaluation import Scores
 from workbench.report.document import Prose, asked
 from workbench.views.data.records import smooth
 from workbench.views.data.run import RunData
-from workbench.views.parts.text import duration
+from workbench.views.data.text import duration
 
 
 def share(x: float) -> str:

@@ -16,9 +16,8 @@ import numpy as np
 
 from workbench.analysis.compare import POINTS, Comparison, Curve, unfair
 from workbench.pipeline import Pipeline
-from workbench.views.data.records import EMPTY, smooth
+from workbench.views.data.records import EMPTY, WINDOW, smooth
 from workbench.views.data.run import column
-from workbench.views.parts.plots import WINDOW
 
 if TYPE_CHECKING:
     from workbench.views.data.run import Source

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from workbench.views.data.binning import Heat
 from workbench.views.data.records import EMPTY, wilson
 from workbench.views.data.run import column
-from workbench.views.parts.binning import Heat
-from workbench.views.parts.selection import OBSERVED
+from workbench.views.data.selection import OBSERVED
 
 if TYPE_CHECKING:
     from workbench.views.data.run import RunData

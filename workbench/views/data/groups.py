@@ -6,11 +6,11 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from workbench.views.parts.text import CUT
+from workbench.views.data.text import CUT
 
 if TYPE_CHECKING:
     from workbench.views.data.run import RunData
-    from workbench.views.parts.selection import Selection
+    from workbench.views.data.selection import Selection
 
 Answer = TypeVar("Answer")
 

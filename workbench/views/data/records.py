@@ -10,6 +10,9 @@ import numpy as np
 
 EMPTY = np.empty(0)
 
+WINDOW = 9
+"""Steps over which training curves are averaged."""
+
 
 class RunFacts(NamedTuple):
     """One row of the run picker and the header of a page."""

@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from workbench.store.urls import is_there
+from workbench.views.data.binning import Heat
 from workbench.views.data.records import (
     Completion,
     Curves,
@@ -29,9 +30,8 @@ from workbench.views.data.records import (
     Stack,
     wilson,
 )
-from workbench.views.parts.binning import Heat
-from workbench.views.parts.selection import OBSERVED
-from workbench.views.parts.text import ALL, CUT, count
+from workbench.views.data.selection import OBSERVED
+from workbench.views.data.text import ALL, CUT, count
 
 if TYPE_CHECKING:
     from workbench.store import Store

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from workbench.store.questions import LATEST, REQUIRED, load
-from workbench.views.parts.text import shown
+from workbench.views.data.text import shown
 
 if TYPE_CHECKING:
     from workbench.views.data.run import Source

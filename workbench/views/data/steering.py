@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from workbench.runs.steering.inbox import CONTROLS, Inbox, Request, taken_back
-from workbench.views.parts.text import one_line
+from workbench.views.data.text import one_line
 
 if TYPE_CHECKING:
     from workbench.views.data.run import RunData

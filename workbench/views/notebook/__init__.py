@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from workbench.views.data.records import smooth
 from workbench.views.data.run import RunData, Source
+from workbench.views.data.selection import OBSERVED
 from workbench.views.notebook.controls import Controls, Steered
 from workbench.views.parts import theme
-from workbench.views.parts.selection import OBSERVED
 
 if TYPE_CHECKING:
     import holoviews as hv
@@ -44,8 +44,8 @@ def page(
     import panel as pn
     from IPython.display import IFrame
 
+    from workbench.views.data.selection import Selection, address
     from workbench.views.pages import PAGES
-    from workbench.views.parts.selection import Selection, address
     from workbench.views.shell.server import serve
 
     if name and name not in PAGES:

@@ -14,10 +14,10 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from workbench.runs.steering.inbox import Request
+from workbench.views.data.settings import SETTINGS, figure
 from workbench.views.data.steering import Told, recorded, waits
+from workbench.views.data.text import html, one_line, percent
 from workbench.views.parts import theme
-from workbench.views.parts.settings import SETTINGS, figure
-from workbench.views.parts.text import html, one_line, percent
 
 
 class Steered(Protocol):

@@ -1,27 +1,15 @@
-"""The pages of the dashboard by name: one file each, imported when it is turned to."""
+"""The pages of the dashboard by name: each file of this folder beside `base` holds one and says its title and place."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from importlib import import_module
-from importlib.util import find_spec
+from pkgutil import iter_modules
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from workbench.views.pages.base import Page
-
-TITLES = {
-    "live": "Live",
-    "difficulty": "Difficulty",
-    "budget": "Budget",
-    "tree": "Tree",
-    "tokens": "Tokens",
-    "signs": "Signs",
-    "compare": "Compare",
-    "sql": "SQL",
-    "glossary": "Glossary",
-}
-"""Name -> title in the navigation, in the order shown. The page of a name is the `Page` in the module of that name."""
 
 
 class Pages(Mapping):
@@ -30,7 +18,7 @@ class Pages(Mapping):
     def __getitem__(self, name: str) -> type[Page]:
         from workbench.views.pages.base import Page
 
-        if name not in list(self):
+        if name not in _files():
             raise KeyError(f"there is no page {name!r}; there are {', '.join(self)}")
         module = import_module(f"{__name__}.{name}")
         return next(
@@ -40,10 +28,25 @@ class Pages(Mapping):
         )
 
     def __iter__(self) -> Iterator[str]:
-        return (name for name in TITLES if find_spec(f"{__name__}.{name}"))
+        return iter(sorted(_files(), key=self._order))
 
     def __len__(self) -> int:
-        return len(list(iter(self)))
+        return len(_files())
+
+    def _order(self, name: str) -> tuple[float, str]:
+        with suppress(Exception):  # a file that cannot be imported is reported when the page is turned to
+            return self[name].order, name
+        return float("inf"), name
+
+    def title(self, name: str) -> str:
+        """What the navigation calls a page; the name of its file where that cannot be imported."""
+        with suppress(Exception):
+            return self[name].title
+        return name
+
+
+def _files() -> list[str]:
+    return [module.name for module in iter_modules(__path__) if module.name != "base"]
 
 
 PAGES = Pages()

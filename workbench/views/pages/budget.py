@@ -9,15 +9,16 @@ import panel_material_ui as pmui
 from workbench.views.data.budget import OTHER, BudgetOf, asks, budget, decisions
 from workbench.views.data.records import Stack
 from workbench.views.data.run import RunData, Source
-from workbench.views.pages.base import Page, card, grid, pane, plot, put
+from workbench.views.data.selection import Selection
+from workbench.views.data.sql_text import Asked
+from workbench.views.data.text import count, percent
+from workbench.views.pages.base import Page
 from workbench.views.parts import cards, cards_budget
+from workbench.views.parts.layout import card, grid, pane, plot, put
 from workbench.views.parts.plots import StackPlot, follow, steps_range
 from workbench.views.parts.plots_budget import KINDS, PARTS, AskedPlot, SavingsPlot
-from workbench.views.parts.selection import Selection
-from workbench.views.parts.sql_text import Asked
 from workbench.views.parts.steps import SharedSteps
 from workbench.views.parts.table import Head, Line, Listing, because, cell, number
-from workbench.views.parts.text import count, percent
 
 LOGS = ("asks", "tests inside rollouts")
 SORTS = ("most spent", "most wasted", "largest share wasted", "least spent")
@@ -39,7 +40,7 @@ TESTS = (Head("step", "n"), Head("kind", "line"), Head("outcome", "line"), Head(
 class BudgetPage(Page):
     """Ledger by fate and purpose, by prompt and stratum; asked against spent; logs of decisions; savings."""
 
-    name, title = "budget", "Budget"
+    title, order = "Budget", 30
     choosing = "click a row of By prompt"
 
     def __init__(self, source: Source, chosen: Selection) -> None:

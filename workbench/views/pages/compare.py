@@ -10,13 +10,14 @@ from workbench.analysis.compare import amount
 from workbench.analysis.intervals import Interval
 from workbench.views.data.compare import AXES, EVALUATED, FEW, METRICS, SHARES, Compared, columns_of, compared
 from workbench.views.data.run import RunData, Source
-from workbench.views.pages.base import Page, card, grid, pane, plot, put
+from workbench.views.data.selection import Selection
+from workbench.views.data.sql_text import Asked
+from workbench.views.data.text import count, html, one_line
+from workbench.views.pages.base import Page
 from workbench.views.parts import cards
+from workbench.views.parts.layout import card, grid, pane, plot, put
 from workbench.views.parts.plots_compare import ComparePlot, looks
-from workbench.views.parts.selection import Selection
-from workbench.views.parts.sql_text import Asked
 from workbench.views.parts.table import Head, Line, Listing, cell
-from workbench.views.parts.text import count, html, one_line
 
 FIELD = {"size": "small", "margin": (10, 12, 0, 0)}
 RUNS = (Head("shown", "line", "a click shows or leaves out the run"), Head("run", "text"), Head("seed", "n"), Head("steps", "n"), Head("rollouts", "n"), Head("latest", "n"))  # fmt: skip
@@ -26,7 +27,7 @@ TABLE = (Head("pipeline", "text"), Head("seeds", "n"), Head("at equal cost", "ba
 class ComparePage(Page):
     """Curves with seed bands, the table of differences, what is unfair, and the choice of runs."""
 
-    name, title = "compare", "Compare"
+    title, order = "Compare", 70
 
     def __init__(self, source: Source, chosen: Selection) -> None:
         super().__init__(source, chosen)

@@ -9,16 +9,18 @@ import panel_material_ui as pmui
 from workbench.views.data.difficulty import EDGE, LOSS, MANY, TRIES, Asking, Difficulty, Frontier, Listed, difficulty
 from workbench.views.data.records import History, Prompts
 from workbench.views.data.run import RunData, Source
-from workbench.views.pages.base import Asked, Page, card, grid, pane, plot, put
+from workbench.views.data.selection import OBSERVED, ORDERS, Selection
+from workbench.views.data.sql_text import Asked
+from workbench.views.data.text import percent
+from workbench.views.pages.base import Page
 from workbench.views.parts import cards
 from workbench.views.parts.heatmap import HeatMap
 from workbench.views.parts.keys import Keys
+from workbench.views.parts.layout import card, grid, pane, plot, put
 from workbench.views.parts.plots import PromptPlot, follow, steps_range
 from workbench.views.parts.plots_difficulty import OUTCOMES, ZONES, AskedPlot, CalibrationPlot, HistogramPlot, ZonesPlot
-from workbench.views.parts.selection import OBSERVED, ORDERS, Selection
 from workbench.views.parts.steps import SharedSteps
 from workbench.views.parts.table import Head, Line, Listing, because, cell
-from workbench.views.parts.text import percent
 
 SMALL = {"size": "small", "variant": "outlined", "margin": (10, 6, 0, 0)}
 FIELD = {"size": "small", "margin": (10, 12, 0, 0)}
@@ -46,7 +48,7 @@ LISTS = {
 class DifficultyPage(Page):
     """Heat map, one prompt, calibration, frontier, forgotten and stuck prompts."""
 
-    name, title = "difficulty", "Difficulty"
+    title, order = "Difficulty", 20
     choosing = "click a row of the heat map"
 
     def __init__(self, source: Source, chosen: Selection) -> None:

@@ -7,20 +7,21 @@ from typing import TYPE_CHECKING
 import panel_material_ui as pmui
 
 from workbench.pipeline import catalog
+from workbench.views.data.text import html
 from workbench.views.glossary import Term, found
-from workbench.views.pages.base import Page, card, grid, pane, put
+from workbench.views.pages.base import Page
 from workbench.views.parts import cards
-from workbench.views.parts.text import html
+from workbench.views.parts.layout import card, grid, pane, put
 
 if TYPE_CHECKING:
     from workbench.views.data.run import RunData, Source
-    from workbench.views.parts.selection import Selection
+    from workbench.views.data.selection import Selection
 
 
-class Glossary(Page):
+class GlossaryPage(Page):
     """Words by heading, methods, and a field that narrows both."""
 
-    name, title = "glossary", "Glossary"
+    title, order = "Glossary", 90
     needs_run = False
 
     def __init__(self, source: Source, chosen: Selection) -> None:

@@ -7,22 +7,24 @@ import panel_material_ui as pmui
 
 from workbench.views.data.difficulty import amount
 from workbench.views.data.run import RunData, Source
+from workbench.views.data.selection import OBSERVED, ORDERS, Selection
+from workbench.views.data.sql_text import Asked
 from workbench.views.data.steering import UNDOABLE, steering
-from workbench.views.pages.base import Asked, Page, card, grid, pane, plot, put, side
+from workbench.views.data.text import one_line
+from workbench.views.pages.base import Page
 from workbench.views.parts import cards, theme
 from workbench.views.parts.completions import Completions
 from workbench.views.parts.heatmap import HeatMap
 from workbench.views.parts.keys import Keys
+from workbench.views.parts.layout import card, grid, pane, plot, put, side
 from workbench.views.parts.plots import CurvesPlot, PromptPlot, StackPlot, follow, steps_range
-from workbench.views.parts.selection import OBSERVED, ORDERS, Selection
 from workbench.views.parts.steps import SharedSteps
-from workbench.views.parts.text import one_line
 
 
-class Live(Page):
+class LivePage(Page):
     """All views of the live page."""
 
-    name, title = "live", "Live"
+    title, order = "Live", 10
     choosing = "click a row of the heat map"
 
     def __init__(self, source: Source, chosen: Selection) -> None:

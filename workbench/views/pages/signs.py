@@ -10,13 +10,16 @@ import panel_material_ui as pmui
 from workbench.views.data.groups import place_of
 from workbench.views.data.pair import PAIR, Pair, compared, estimators
 from workbench.views.data.run import RunData, Source
+from workbench.views.data.selection import Selection
 from workbench.views.data.signs import RATES, Rates, against, rates
+from workbench.views.data.sql_text import Asked
+from workbench.views.data.text import html
 from workbench.views.data.tokens import siblings
-from workbench.views.pages.base import Asked, Page, card, grid, pane, plot, put, side
+from workbench.views.pages.base import Page
 from workbench.views.parts import cards, theme
+from workbench.views.parts.layout import card, grid, pane, plot, put, side
 from workbench.views.parts.picker import CHOOSING, GroupPicker, about
 from workbench.views.parts.plots import follow, steps_range
-from workbench.views.parts.selection import Selection
 from workbench.views.parts.signs import PairPlot, RatesPlot, StripPlot
 from workbench.views.parts.signs_text import (
     against_table,
@@ -28,15 +31,14 @@ from workbench.views.parts.signs_text import (
     strip_head,
 )
 from workbench.views.parts.steps import SharedSteps
-from workbench.views.parts.text import html
 
 BEST = "best there is"
 
 
-class Signs(Page):
+class SignsPage(Page):
     """Rates over steps, by group size and difficulty, of two estimators, and one group against its reference."""
 
-    name, title = "signs", "Signs"
+    title, order = "Signs", 60
     choosing = CHOOSING
 
     def __init__(self, source: Source, chosen: Selection) -> None:

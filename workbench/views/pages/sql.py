@@ -17,35 +17,27 @@ from panel.models.tabulator import THEME_PATH
 
 from workbench.store.questions import load
 from workbench.views.data.sql import CELL, EXACT, ROWS, SECONDS, Answer, ask, defaults, names_in
-from workbench.views.pages.base import Asked, Page, card, grid, pane, plot, put, side
+from workbench.views.data.sql_text import Asked
+from workbench.views.data.text import duration, html
+from workbench.views.pages.base import Page
 from workbench.views.parts import cards, theme
-from workbench.views.parts.text import duration, html
+from workbench.views.parts.layout import card, grid, pane, plot, put, side
 
 if TYPE_CHECKING:
     from workbench.views.data.run import RunData, Source
-    from workbench.views.parts.selection import Selection
+    from workbench.views.data.selection import Selection
 
 START = "-- Which prompts of a run were asked most, and how did they do?\nSELECT prompt_id, count(*) AS rollouts, avg(correct) AS solved\nFROM rollouts\nWHERE run = $run\nGROUP BY prompt_id\nORDER BY rollouts DESC"
 OWN = "your own statement"
 KINDS = ("line", "dots", "bars")
-TABLE = """
-.tabulator { font-size: 12.5px; background: transparent; border: 0; }
-.tabulator .tabulator-header { font-size: 12px; }
-.tabulator .tabulator-header .tabulator-col .tabulator-col-content { padding: 3px 6px; }
-.tabulator-row .tabulator-cell { padding: 4px 8px; font-size: 12.5px; }
-"""
 TABULATOR = (CSS_URLS["font-awesome"], f"{CDN_DIST}bundled/datatabulator/{THEME_PATH}tabulator_materialize.min.css")
 """What Panel's table fetches in the design of panel-material-ui, which names the theme."""
-BOX = """
-textarea { font-family: ui-monospace, SFMono-Regular, Menlo, Consolas, monospace !important; font-size: 12.5px !important;
-  line-height: 1.45 !important; }
-"""
 
 
-class Sql(Page):
+class SqlPage(Page):
     """A box for statements, the saved questions, the answer."""
 
-    name, title = "sql", "SQL"
+    title, order = "SQL", 80
     needs_run = False
     imports = TABULATOR
 
@@ -72,7 +64,7 @@ class Sql(Page):
         self.saved.param.watch(self._pick, "value")
         self.box = pmui.TextAreaInput(
             label="Statement (DuckDB's SQL; reads only)", value="", rows=9, max_rows=24, auto_grow=True,
-            sizing_mode="stretch_width", size="small", margin=(10, 8, 0, 0), stylesheets=[BOX],
+            sizing_mode="stretch_width", size="small", margin=(10, 8, 0, 0), stylesheets=[theme.asset("sql_box.css")],
             max_length=20_000,
         )  # fmt: skip
         self.box.param.watch(lambda e: self._follow(e.new), "value_input")
@@ -82,7 +74,7 @@ class Sql(Page):
         self.tables = pane()
         self.table = pn.widgets.Tabulator(
             pd.DataFrame(), pagination="remote", page_size=20, disabled=True, show_index=False, layout="fit_data_fill",
-            sizing_mode="stretch_width", min_height=80, stylesheets=[TABLE], margin=(6, 0, 0, 0), visible=False,
+            sizing_mode="stretch_width", min_height=80, stylesheets=[theme.asset("sql_table.css")], margin=(6, 0, 0, 0), visible=False,
         )  # fmt: skip
         self.points = ColumnDataSource({"x": [], "y": []})
         p = figure(height=300, sizing_mode="stretch_width", tools="pan,box_zoom,reset,save", outline_line_color=None)

@@ -6,12 +6,14 @@ from typing import Any
 
 from workbench.views.data.groups import Place, place_of
 from workbench.views.data.run import RunData, Source
+from workbench.views.data.selection import Selection
+from workbench.views.data.sql_text import Asked
+from workbench.views.data.text import ALL, html, signed
 from workbench.views.data.tokens import Sibling, coverage, siblings, spoken
-from workbench.views.pages.base import Asked, Page, card, grid, pane, put
+from workbench.views.pages.base import Page
 from workbench.views.parts import cards
+from workbench.views.parts.layout import card, grid, pane, put
 from workbench.views.parts.picker import CHOOSING, GroupPicker, about
-from workbench.views.parts.selection import Selection
-from workbench.views.parts.text import ALL, html, signed
 from workbench.views.parts.tokens import TokenView, columns, covered, ended
 
 NOTHING = "No step yet. The first rollouts appear as soon as a step is recorded."
@@ -19,10 +21,10 @@ NOTHING = "No step yet. The first rollouts appear as soon as a step is recorded.
 KEYS = "Keys: up and down in the list; left and right, n and p (next and previous group) in the text."
 
 
-class Tokens(Page):
+class TokensPage(Page):
     """One rollout as coloured text; a click on a sibling, a tree or a list of completions leads here."""
 
-    name, title = "tokens", "Tokens"
+    title, order = "Tokens", 50
     choosing = CHOOSING
 
     def __init__(self, source: Source, chosen: Selection) -> None:

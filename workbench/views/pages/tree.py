@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from workbench.views.data.groups import place_of
 from workbench.views.data.run import RunData, Source
+from workbench.views.data.selection import Selection
+from workbench.views.data.sql_text import Asked
 from workbench.views.data.tree import tree
-from workbench.views.pages.base import Asked, Page, card, grid, pane, put
+from workbench.views.pages.base import Page
 from workbench.views.parts import cards
+from workbench.views.parts.layout import card, grid, pane, put
 from workbench.views.parts.picker import CHOOSING, GroupPicker, about
-from workbench.views.parts.selection import Selection
 from workbench.views.parts.tree import RolloutTree, cost_card
 
 LISTED = 24
@@ -20,7 +22,7 @@ NOTHING = "No step yet. The first group appears as soon as a step is recorded."
 class TreePage(Page):
     """One group as a tree; flat groups are the prompt with one leaf per rollout."""
 
-    name, title = "tree", "Tree"
+    title, order = "Tree", 40
     choosing = CHOOSING
 
     def __init__(self, source: Source, chosen: Selection) -> None:

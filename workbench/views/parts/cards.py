@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from workbench.views.data.binning import per_row
 from workbench.views.data.records import Curves, Evaluation, Group, History, Note, Prompts, RunFacts, Stack
+from workbench.views.data.selection import OBSERVED
+from workbench.views.data.sql_text import Asked
 from workbench.views.data.steering import Told
+from workbench.views.data.text import count, duration, html, percent
 from workbench.views.parts import theme
-from workbench.views.parts.binning import per_row
-from workbench.views.parts.selection import OBSERVED
-from workbench.views.parts.sql_text import Asked
-from workbench.views.parts.text import count, duration, html, percent
 
 STATUS = {
     "running": ("#13a082", "running"),

@@ -8,10 +8,10 @@ import numpy as np
 
 from workbench.views.data.budget import BudgetOf, Entry, Savings
 from workbench.views.data.records import Curves
+from workbench.views.data.text import count, html, percent
 from workbench.views.parts import theme
 from workbench.views.parts.cards import empty, head, key, lately, stat
 from workbench.views.parts.plots_budget import KINDS, LINES
-from workbench.views.parts.text import count, html, percent
 
 LEFT_OUT = "carried to a later step"
 """Counted where the rollout ends; its line tells what was under way at the ends of steps."""

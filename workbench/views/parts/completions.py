@@ -7,40 +7,14 @@ Long texts are cut; "show all" asks the server for one text, and the page then s
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import ClassVar
 
 import param
 from panel.custom import JSComponent
 
 from workbench.views.data.records import Completion, Group
-from workbench.views.parts.text import ALL, CUT, shown
-
-STYLE = """
-:host { --ink: var(--panel-on-surface-color, #222); color: var(--ink); font-size: 13px; }
-.row { display: grid; grid-template-columns: 20px minmax(0, 1fr) minmax(150px, 290px) 150px; gap: 4px 12px;
-  padding: 6px 0; align-items: start; }
-.row + .row { border-top: 1px solid color-mix(in srgb, var(--ink) 10%, transparent); }
-.row.top { padding: 0; } .row.top small:nth-of-type(4) { padding-left: 54px; }
-.mark { font-weight: 700; text-align: center; }
-.yes { color: #13a082; } .no { color: #d4512a; } .none { color: #8b949e; }
-.body { font-family: ui-monospace, SFMono-Regular, Menlo, Consolas, monospace; font-size: 12.5px;
-  white-space: pre-wrap; overflow-wrap: anywhere; unicode-bidi: isolate; }
-.text { min-width: 0; max-height: 420px; overflow: auto; display: flex; flex-wrap: wrap; gap: 1px 14px; align-items: baseline; }
-small { display: block; font-size: 11.5px; color: color-mix(in srgb, var(--ink) 62%, transparent); }
-b { font-weight: 650; font-variant-numeric: tabular-nums; }
-.adv { display: grid; grid-template-columns: 46px 1fr; gap: 8px; align-items: center; }
-.adv b { text-align: right; }
-.track { position: relative; height: 10px; border-radius: 3px;
-  background: linear-gradient(color-mix(in srgb, var(--ink) 40%, transparent) 0 0) center / 1px 100% no-repeat,
-    color-mix(in srgb, var(--ink) 7%, transparent); }
-.track i { position: absolute; top: 0; bottom: 0; border-radius: 2px; }
-.pos { background: #13a082; } .neg { background: #d4512a; }
-button { font: inherit; font-size: 12px; color: #2f81d6; background: none; cursor: pointer;
-  border: 1px solid #2f81d6; border-radius: 5px; padding: 0 7px; }
-.empty { padding: 22px; text-align: center; color: color-mix(in srgb, var(--ink) 70%, transparent); }
-@media (max-width: 700px) { .row.top { display: none; } .row { grid-template-columns: 20px minmax(0, 1fr); } .row > :nth-child(n+3) { grid-column: 2; } }
-"""
+from workbench.views.data.text import ALL, CUT, shown
+from workbench.views.parts.theme import asset
 
 
 class Completions(JSComponent):
@@ -49,8 +23,8 @@ class Completions(JSComponent):
     rows = param.List(default=[], doc="One dict per completion, as `row` makes it.")
     empty = param.String(default="No group yet.", doc="What is said while there is none.")
 
-    _esm = (Path(__file__).parent / "completions.js").read_text(encoding="utf-8")
-    _stylesheets: ClassVar[list[str]] = [STYLE]
+    _esm = asset("completions.js")
+    _stylesheets: ClassVar[list[str]] = [asset("completions.css")]
 
     def __init__(self, fetch: Callable[[str], tuple[str, int]], **params) -> None:
         super().__init__(**params)

@@ -26,11 +26,11 @@ from bokeh.models import (
 )
 from bokeh.palettes import Viridis256
 
+from workbench.views.data.binning import PIXELS, Heat, per_row
 from workbench.views.data.records import Prompts
+from workbench.views.data.text import one_line
 from workbench.views.parts import theme
-from workbench.views.parts.binning import PIXELS, Heat, per_row
 from workbench.views.parts.plots import canvas
-from workbench.views.parts.text import one_line
 
 LABELS = 400
 """Prompts whose texts go to the browser for hovering; a larger pool is shown by rank only."""

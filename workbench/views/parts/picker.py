@@ -6,16 +6,19 @@ import panel as pn
 import panel_material_ui as pmui
 
 from workbench.views.data.groups import GroupFacts, Place
-from workbench.views.pages.base import offer
+from workbench.views.data.selection import Selection
+from workbench.views.data.text import count, one_line, percent
 from workbench.views.parts.cards import head, html
-from workbench.views.parts.selection import Selection
-from workbench.views.parts.text import count, one_line, percent
+from workbench.views.parts.layout import offer
 
 MOST = 400
 """Groups offered by name; the others are reached by the buttons."""
 
 CHOOSING = "choose a group of the step by name, or with Previous and Next group"
 """How a prompt is chosen on a page with these widgets."""
+
+ELSEWHERE = "it is chosen on another page, such as Difficulty"
+"""How a prompt is chosen on a page without them."""
 
 
 class GroupPicker:

@@ -15,15 +15,12 @@ from bokeh.models import (
 )
 from bokeh.plotting import figure
 
-from workbench.views.data.records import Curves, Evaluation, History, Stack, binned, smooth
+from workbench.views.data.records import WINDOW, Curves, Evaluation, History, Stack, binned, smooth
+from workbench.views.data.text import one_line
 from workbench.views.parts import theme
-from workbench.views.parts.text import one_line
 
 if TYPE_CHECKING:
     from workbench.views.data.steering import Told
-
-WINDOW = 9
-"""Steps over which the training curves are averaged; the dots are single steps."""
 
 
 def percents() -> NumeralTickFormatter:

@@ -8,9 +8,9 @@ import numpy as np
 from bokeh.models import ColumnDataSource, HoverTool, NumeralTickFormatter, Range1d, Span
 
 from workbench.views.data.compare import SHARES, Compared
+from workbench.views.data.text import one_line
 from workbench.views.parts import theme
 from workbench.views.parts.plots import canvas
-from workbench.views.parts.text import one_line
 
 COLORS = ("#2f81d6", "#d98200", "#13a082", "#a9669f", "#d4512a", "#7fbdea", "#b8a02c", "#6b6fd0")
 """Colours of pipelines in the order of the comparison; the ninth takes the first again."""

@@ -11,11 +11,11 @@ from bokeh.plotting import figure
 from bokeh.transform import dodge
 
 from workbench.views.data.signs import COUNTS, RATES, Against, Rates, rate
+from workbench.views.data.text import one_line, percent
 from workbench.views.data.tokens import Sibling
 from workbench.views.parts import theme
 from workbench.views.parts.plots import canvas, percents
 from workbench.views.parts.signs_text import COLORS, SAID
-from workbench.views.parts.text import one_line, percent
 
 WINDOW = 9
 """Steps whose counts are summed for a point of a line."""

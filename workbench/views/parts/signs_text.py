@@ -8,10 +8,10 @@ import numpy as np
 
 from workbench.numerics.flips import TAU, binary_vanish
 from workbench.views.data.signs import BINS, COUNTS, RATES, Against, Rates, Span, rate
+from workbench.views.data.text import count, html, percent, signed
 from workbench.views.data.tokens import Sibling
 from workbench.views.parts import theme
 from workbench.views.parts.cards import empty, head, key
-from workbench.views.parts.text import count, html, percent, signed
 
 COLORS = {"hard": "#d4512a", "vanish": "#a9669f", "spurious": "#d98200"}
 

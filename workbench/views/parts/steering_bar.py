@@ -15,14 +15,15 @@ import panel_material_ui as pmui
 from workbench.runs.steering.inbox import Inbox, Request, me
 from workbench.store.errors import StoreError
 from workbench.views.data.run import RunData
+from workbench.views.data.selection import Selection
+from workbench.views.data.settings import SETTINGS, figure
 from workbench.views.data.steering import Now, Told, steering
-from workbench.views.pages.base import Page, card, pane, put, switch
+from workbench.views.data.text import html, one_line
 from workbench.views.parts import theme
+from workbench.views.parts.browser import Browser
 from workbench.views.parts.cards import badge, head, told_table
-from workbench.views.parts.selection import Selection
-from workbench.views.parts.settings import SETTINGS, figure
-from workbench.views.parts.text import html, one_line
-from workbench.views.shell.browser import Browser
+from workbench.views.parts.layout import card, pane, put, switch
+from workbench.views.parts.picker import ELSEWHERE
 
 LOOK = "Here one may look, not steer: open the address with the token that `workbench dashboard` printed when it was started."
 SMALL = {"size": "small", "variant": "outlined", "margin": (6, 6, 0, 0)}
@@ -40,7 +41,7 @@ class Wheel:
     def __init__(self, chosen: Selection, may: bool = False, browser: Browser | None = None) -> None:
         self.chosen, self.may, self.browser = chosen, may, browser or Browser()
         self._data: RunData | None = None
-        self.choosing = Page.choosing
+        self.choosing = ELSEWHERE
         self._answer, self._answered, self._latest = "", 0.0, ""
         self._asked_stop = 0.0
         self._shown, self._newest = Now(), ("", "")

@@ -6,7 +6,7 @@ import math
 
 from bokeh.models import Range1d
 
-from workbench.views.parts.selection import Selection
+from workbench.views.data.selection import Selection
 
 ALL = (0, 0)
 """The selection's steps while all of them are looked at."""

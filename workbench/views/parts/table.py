@@ -6,60 +6,13 @@ Text goes to the browser as values and into text nodes, never as HTML. Only the 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import ClassVar, NamedTuple
 
 import param
 from panel.custom import JSComponent
 
-from workbench.views.parts.text import shown
-
-STYLE = """
-:host { --ink: var(--panel-on-surface-color, #222); color: var(--ink); font-size: 13px; min-width: 0; }
-.listing { min-width: 0; } .scroll { overflow-x: auto; }
-table { border-collapse: collapse; width: 100%; }
-th, td { padding: 4px 10px 4px 0; text-align: left; font-weight: 400; vertical-align: top; }
-th { font-size: 11.5px; color: color-mix(in srgb, var(--ink) 64%, transparent); white-space: nowrap; }
-td { border-top: 1px solid color-mix(in srgb, var(--ink) 9%, transparent); }
-.n { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
-.text { width: 60%; min-width: 130px; overflow-wrap: anywhere; unicode-bidi: isolate; }
-.text > span { display: -webkit-box; -webkit-line-clamp: 2; -webkit-box-orient: vertical; overflow: hidden; }
-.bar { min-width: 110px; width: 30%; }
-.line { white-space: nowrap; }
-td:first-child, th:first-child { padding-left: 6px; }
-@media (max-width: 600px) { th { white-space: normal; } .text { min-width: 96px; } .bar { min-width: 64px; } td, th { padding-right: 7px; } }
-@media (max-width: 600px) {
-  .stacks thead { display: none; }
-  .stacks table, .stacks tbody { display: block; }
-  .stacks tr { display: flex; flex-wrap: wrap; gap: 2px 14px; padding: 7px 6px; border-top: 1px solid color-mix(in srgb, var(--ink) 9%, transparent); }
-  .stacks td, .stacks td:first-child { display: block; width: auto; min-width: 0; padding: 0; border: 0; text-align: left; }
-  .stacks td.text, .stacks td.wide { flex: 1 0 100%; }
-  .stacks td::before { content: attr(data-name) " "; font-size: 11.5px; color: color-mix(in srgb, var(--ink) 64%, transparent); }
-  .stacks td.text::before { content: none; }
-  .stacks td.wide { display: flex; flex-wrap: wrap; gap: 2px 6px; align-items: baseline; }
-  .stacks td small { display: inline; margin-left: 6px; }
-  .stacks td.text small { display: block; margin: 0; }
-}
-tr.live { cursor: pointer; }
-tr.live:hover td { background: color-mix(in srgb, var(--ink) 6%, transparent); }
-tr.live:focus-visible { outline: 2px solid #2f81d6; outline-offset: -2px; }
-tr.chosen td { background: color-mix(in srgb, #e5484d 13%, transparent); }
-tr.chosen td:first-child { box-shadow: inset 3px 0 0 #e5484d; }
-small { display: block; font-size: 11.5px; color: color-mix(in srgb, var(--ink) 62%, transparent); }
-.chips { display: flex; flex-wrap: wrap; gap: 2px 5px; }
-.chip { font-size: 11.5px; white-space: nowrap; padding: 0 6px; border-radius: 5px; color: color-mix(in srgb, var(--ink) 70%, transparent);
-  background: color-mix(in srgb, var(--ink) 7%, transparent); }
-.chip b { font-weight: 650; color: var(--ink); font-variant-numeric: tabular-nums; }
-.track { display: flex; height: 10px; margin-top: 4px; border-radius: 3px; overflow: hidden; background: color-mix(in srgb, var(--ink) 7%, transparent); }
-.track i { display: block; height: 100%; }
-.foot { display: flex; flex-wrap: wrap; gap: 6px; align-items: center; margin-top: 8px; }
-.foot small { margin-left: 4px; }
-button { font: inherit; font-size: 12px; color: #2f81d6; background: none; cursor: pointer; border: 1px solid currentColor;
-  border-radius: 5px; padding: 1px 9px; }
-button:disabled { opacity: 0.4; cursor: default; }
-.empty { padding: 22px 12px; text-align: center; color: color-mix(in srgb, var(--ink) 70%, transparent); }
-.empty b { display: block; font-size: 15px; color: var(--ink); margin-bottom: 4px; }
-"""
+from workbench.views.data.text import shown
+from workbench.views.parts.theme import asset
 
 
 class Head(NamedTuple):
@@ -120,8 +73,8 @@ class Listing(JSComponent):
 
     state = param.Dict(default={}, doc="Columns, the rows in view, the row chosen, what is said while there is none.")
 
-    _esm = (Path(__file__).parent / "table.js").read_text(encoding="utf-8")
-    _stylesheets: ClassVar[list[str]] = [STYLE]
+    _esm = asset("table.js")
+    _stylesheets: ClassVar[list[str]] = [asset("table.css")]
 
     def __init__(
         self,

@@ -3,63 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any, ClassVar
 
 import param
 from panel.custom import JSComponent
 
+from workbench.views.data.text import ALL, shown
 from workbench.views.data.tokens import FIRST, Coverage, Sibling, Spoken
-from workbench.views.parts.text import ALL, shown
-
-HERE = Path(__file__).parent
-
-STYLE = """
-:host { --ink: var(--panel-on-surface-color, #222); --ground: var(--panel-surface-color, #fff); color: var(--ink); font-size: 13px; }
-.wb { display: grid; grid-template-columns: minmax(0, 1fr) minmax(240px, 330px); gap: 6px 20px; align-items: start; }
-.bar { display: flex; flex-wrap: wrap; gap: 4px 14px; align-items: center; margin: 4px 0 6px; }
-small { font-size: 11.5px; color: color-mix(in srgb, var(--ink) 66%, transparent); }
-.switch { display: inline-flex; flex-wrap: wrap; }
-button { font: inherit; font-size: 12px; color: var(--ink); background: none; cursor: pointer; padding: 2px 9px;
-  border: 1px solid color-mix(in srgb, var(--ink) 26%, transparent); margin-left: -1px; }
-.switch button:first-child { border-radius: 6px 0 0 6px; } .switch button:last-child { border-radius: 0 6px 6px 0; }
-button.on { background: #2f81d6; border-color: #2f81d6; color: #fff; }
-button:disabled { color: color-mix(in srgb, var(--ink) 38%, transparent); cursor: help; text-decoration: line-through; }
-.foot button { color: #2f81d6; border-color: #2f81d6; border-radius: 5px; }
-button:focus-visible, .body:focus-visible, .side:focus-visible { outline: 2px solid #2f81d6; outline-offset: 1px; }
-.scale { display: inline-flex; flex-wrap: wrap; gap: 2px 5px; align-items: center; }
-.scale i { width: 74px; height: 10px; border-radius: 3px; outline: 1px solid color-mix(in srgb, var(--ink) 16%, transparent); }
-.strip svg { width: 100%; height: 30px; display: block; cursor: pointer; border-radius: 4px;
-  background: color-mix(in srgb, var(--ink) 4%, transparent); }
-.zero { stroke: color-mix(in srgb, var(--ink) 30%, transparent); vector-effect: non-scaling-stroke; }
-.body { font: 13px/1.72 ui-monospace, SFMono-Regular, Menlo, Consolas, monospace; white-space: pre-wrap; overflow-wrap: anywhere; min-height: 90px;
-  max-height: 560px; overflow: auto; padding: 8px 10px; border-radius: 8px; border: 1px solid color-mix(in srgb, var(--ink) 12%, transparent); }
-.t { unicode-bidi: isolate; border-radius: 3px; padding: 1.5px 0; box-shadow: inset -1px 0 color-mix(in srgb, var(--ink) 11%, transparent); }
-.t.on { outline: 2px solid #e5484d; }
-.t.clipped { text-decoration: underline dashed #e5484d 2px; text-underline-offset: 3px; }
-.plain { unicode-bidi: isolate; }
-.ws { color: color-mix(in srgb, var(--ink) 42%, transparent); }
-.special { border: 1px dashed color-mix(in srgb, var(--ink) 45%, transparent); border-radius: 4px; padding: 0 3px; font-size: 11.5px; }
-.detail { min-height: 38px; padding: 5px 0; display: flex; flex-wrap: wrap; gap: 2px 10px; align-items: baseline; }
-.detail[hidden] { display: none; }
-.detail code { font: 600 12.5px ui-monospace, Menlo, Consolas, monospace; max-width: 320px; overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
-.foot { padding: 6px 0 0; display: flex; flex-wrap: wrap; gap: 4px 12px; align-items: center; }
-.side { max-height: 720px; overflow: auto; padding: 2px; }
-.title { display: block; padding: 0 6px 4px; }
-.row { display: grid; grid-template-columns: 15px 54px minmax(30px, 1fr) 48px; gap: 1px 7px; align-items: center; padding: 5px 6px; border-radius: 6px; cursor: pointer; }
-.row:hover { background: color-mix(in srgb, var(--ink) 6%, transparent); }
-.row.on { background: color-mix(in srgb, #2f81d6 16%, transparent); box-shadow: inset 3px 0 #2f81d6; }
-.row small { grid-column: 2 / -1; } .num { font-variant-numeric: tabular-nums; text-align: right; }
-.yes { color: #13a082; } .no { color: #d4512a; } .none { color: #8b949e; }
-.track, .length { position: relative; height: 9px; border-radius: 3px; background: color-mix(in srgb, var(--ink) 7%, transparent); }
-.track { background: linear-gradient(color-mix(in srgb, var(--ink) 40%, transparent) 0 0) center / 1px 100% no-repeat, color-mix(in srgb, var(--ink) 7%, transparent); }
-.track i, .length i { position: absolute; top: 0; bottom: 0; border-radius: 2px; }
-.length { grid-column: 2 / -1; height: 3px; } .length i { left: 0; background: #8b949e; }
-.pos { background: #13a082; } .neg { background: #d4512a; }
-.empty { padding: 40px 22px; text-align: center; white-space: normal; font-family: system-ui, sans-serif; color: color-mix(in srgb, var(--ink) 70%, transparent); }
-@media (max-width: 820px) { .wb { grid-template-columns: minmax(0, 1fr); } .side { max-height: 300px; } }
-"""
-
+from workbench.views.parts.theme import asset
 
 COLUMNS = {
     "tokens": "token ids",
@@ -80,8 +31,8 @@ class TokenView(JSComponent):
     rows = param.List(default=[], doc="One dict per rollout of the group, as `sibling` makes it.")
     empty = param.String(default="No rollout yet.", doc="What is said while there is none.")
 
-    _esm = "".join((HERE / name).read_text(encoding="utf-8") for name in ("drawing.js", "tokens.js"))
-    _stylesheets: ClassVar[list[str]] = [STYLE]
+    _esm = asset("drawing.js", "tokens.js")
+    _stylesheets: ClassVar[list[str]] = [asset("tokens.css")]
 
     def __init__(
         self,

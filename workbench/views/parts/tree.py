@@ -3,60 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 import param
 from panel.custom import JSComponent
 
+from workbench.views.data.text import count, html, shown
 from workbench.views.data.tree import Cost, Tree
 from workbench.views.parts.cards import empty, head, key
-from workbench.views.parts.text import count, html, shown
-
-HERE = Path(__file__).parent
-
-STYLE = """
-:host { --ink: var(--panel-on-surface-color, #222); --ground: var(--panel-surface-color, #fff); color: var(--ink); font-size: 13px; }
-.wb { position: relative; }
-.bar, .legend { display: flex; flex-wrap: wrap; gap: 4px 14px; align-items: center; }
-.bar { margin: 4px 0 8px; }
-small, .legend { font-size: 11.5px; color: color-mix(in srgb, var(--ink) 66%, transparent); }
-.switch, .tools { display: inline-flex; }
-.tools { margin-left: auto; }
-button { font: inherit; font-size: 12px; color: var(--ink); background: none; cursor: pointer; padding: 2px 9px;
-  border: 1px solid color-mix(in srgb, var(--ink) 26%, transparent); margin-left: -1px; }
-button:first-child { border-radius: 6px 0 0 6px; } button:last-child { border-radius: 0 6px 6px 0; }
-button.on { background: #2f81d6; border-color: #2f81d6; color: #fff; }
-button:focus-visible, .scroll:focus-visible { outline: 2px solid #2f81d6; outline-offset: 1px; }
-.scale { display: inline-flex; gap: 5px; align-items: center; } .scale i { width: 74px; height: 9px; border-radius: 3px; }
-.key { display: inline-flex; gap: 5px; align-items: center; white-space: nowrap; } .key i { width: 12px; height: 12px; box-sizing: border-box; }
-.key .ring { border: 2px solid #a9669f; border-radius: 50%; }
-.key .cut { border: 1px dashed #8b949e; background: repeating-linear-gradient(45deg, #8b949e 0 1.5px, transparent 1.5px 4px); }
-.key .none { border: 1px solid #8b949e; border-radius: 3px; }
-.scroll { overflow: auto; max-height: 590px; border-radius: 8px; border: 1px solid color-mix(in srgb, var(--ink) 12%, transparent); }
-svg { display: block; font: 12px system-ui, sans-serif; }
-svg text { fill: var(--ink); }
-svg.top { position: sticky; top: 0; z-index: 1; background: var(--ground); }
-.axis line { stroke: color-mix(in srgb, var(--ink) 35%, transparent); } .axis text { font-size: 11px; fill: color-mix(in srgb, var(--ink) 66%, transparent); }
-.join { fill: none; stroke: color-mix(in srgb, var(--ink) 30%, transparent); } .join.cut { stroke-dasharray: 3 3; }
-.root { fill: color-mix(in srgb, var(--ink) 45%, var(--ground)); }
-.bar.none { fill: var(--ground); stroke: #8b949e; } .cut .bar { stroke: #8b949e; stroke-dasharray: 3 2; }
-.bar.tool, .bar.feedback { stroke: #2f81d6; stroke-width: 1.5; } .bar.probe { stroke: #b8a02c; stroke-width: 1.5; }
-.hatchground { fill: var(--ground); } .hatchline { stroke: #8b949e; stroke-width: 2.4; }
-.target { fill: transparent; cursor: pointer; }
-.fork { fill: var(--ground); stroke: #a9669f; stroke-width: 2; pointer-events: none; }
-.words { pointer-events: none; } .soft { fill: color-mix(in srgb, var(--ink) 62%, transparent); }
-.why { fill: color-mix(in srgb, var(--ink) 78%, transparent); font-style: italic; }
-.nats { font-size: 10.5px; fill: #a9669f; font-weight: 600; paint-order: stroke; stroke: var(--ground); stroke-width: 3px; }
-.join.lit { stroke: var(--ink); } .segment.lit .bar { stroke: var(--ink); stroke-width: 1.6; stroke-dasharray: none; }
-.segment.chosen .bar { stroke: #e5484d; stroke-width: 2.4; stroke-dasharray: none; }
-.detail { min-height: 104px; padding: 8px 2px 0; }
-.detail pre { margin: 4px 0 2px; padding: 6px 9px; border-radius: 6px; max-height: 108px; overflow: auto; white-space: pre-wrap; overflow-wrap: anywhere;
-  unicode-bidi: isolate; font: 12.5px ui-monospace, SFMono-Regular, Menlo, Consolas, monospace; background: color-mix(in srgb, var(--ink) 6%, transparent); }
-.tests { display: block; }
-.empty { padding: 40px 22px; text-align: center; color: color-mix(in srgb, var(--ink) 70%, transparent); }
-"""
+from workbench.views.parts.theme import asset
 
 COST = {
     "shared": ("#2f81d6", "kept, shared by several rollouts"),
@@ -75,8 +31,8 @@ class RolloutTree(JSComponent):
     tree = param.Dict(default={}, doc="Columns of the segments, as `columns` makes them.")
     empty = param.String(default="No group yet.", doc="What is said while there is none.")
 
-    _esm = "".join((HERE / name).read_text(encoding="utf-8") for name in ("drawing.js", "tree.js"))
-    _stylesheets: ClassVar[list[str]] = [STYLE]
+    _esm = asset("drawing.js", "tree.js")
+    _stylesheets: ClassVar[list[str]] = [asset("tree.css")]
 
     def __init__(self, opened: Callable[[str], None], moved: Callable[[int], None], **params) -> None:
         super().__init__(tree=columns(None), **params)

@@ -19,16 +19,18 @@ import param
 
 from workbench.store.errors import StoreError
 from workbench.views.data.run import RunData, Source
+from workbench.views.data.selection import Selection, address, chosen_by, unread
 from workbench.views.data.steering import steering
-from workbench.views.pages import PAGES, TITLES
-from workbench.views.pages.base import Page, card, offer, pane, put, switch
+from workbench.views.data.text import one_line
+from workbench.views.pages import PAGES
+from workbench.views.pages.base import Page
 from workbench.views.parts import cards, theme
+from workbench.views.parts.browser import Browser
 from workbench.views.parts.keys import Keys
-from workbench.views.parts.selection import Selection, address, chosen_by, unread
+from workbench.views.parts.layout import card, offer, pane, put, switch
+from workbench.views.parts.picker import ELSEWHERE
 from workbench.views.parts.steering_bar import Wheel
-from workbench.views.parts.text import one_line
 from workbench.views.shell import messages
-from workbench.views.shell.browser import Browser
 from workbench.views.shell.stale_links import mended
 
 LONGEST_REST = 2.0
@@ -79,7 +81,7 @@ class Dashboard:
         )  # fmt: skip
         self.picker.param.watch(self._picked, "value")
         self.tabs = pmui.TabMenu(
-            items=[{"label": TITLES.get(n, n)} for n in self.names], active=0, variant="scrollable",
+            items=[{"label": PAGES.title(n)} for n in self.names], active=0, variant="scrollable",
             sizing_mode="stretch_width", min_width=100,
         )  # fmt: skip
         self.tabs.param.watch(self._turned, "active")
@@ -281,7 +283,7 @@ class Dashboard:
         try:
             return self.page.choosing
         except Exception:  # told where the page is drawn
-            return Page.choosing
+            return ELSEWHERE
 
     def _main(self, shown: pn.viewable.Viewable) -> None:
         if self.shown is not shown:
@@ -341,7 +343,7 @@ class Dashboard:
         except (StoreError, OSError):  # of the store, not of the page
             raise
         except Exception as problem:
-            title = f"The page {TITLES.get(self.chosen.page, self.chosen.page)} could not be drawn"
+            title = f"The page {PAGES.title(self.chosen.page)} could not be drawn"
             put(self.broken[0], messages.wrong(title, problem))
             shown = self.broken
         self._main(shown)
@@ -355,8 +357,3 @@ class Dashboard:
             put(self.questions, cards.asked(self.page.asked))
         except Exception as problem:
             put(self.questions, messages.wrong("The questions of this page could not be shown", problem))
-
-
-def LivePage(store_url: str, run: str | None = None) -> Dashboard:
-    """The live page alone."""
-    return Dashboard(store_url, run, ("live",))

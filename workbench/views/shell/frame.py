@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import panel as pn
 import panel_material_ui as pmui
 
-from workbench.views.pages.base import pane
 from workbench.views.parts import theme
+from workbench.views.parts.layout import pane
 from workbench.views.shell import messages
 from workbench.views.shell.dashboard import Dashboard
 

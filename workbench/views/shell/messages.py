@@ -6,8 +6,8 @@ import traceback
 from collections.abc import Sequence
 
 from workbench.store.errors import StoreError
+from workbench.views.data.text import html, one_line
 from workbench.views.parts import cards
-from workbench.views.parts.text import html, one_line
 
 OFFERED = 12
 """Runs that are named where an address names one that does not exist."""

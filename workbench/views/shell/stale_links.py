@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from workbench.views.data.compare import METRICS
 from workbench.views.data.groups import place_of
 from workbench.views.data.pair import estimators
-from workbench.views.parts.selection import Selection
-from workbench.views.parts.text import one_line
+from workbench.views.data.selection import Selection
+from workbench.views.data.text import one_line
 
 if TYPE_CHECKING:
     from workbench.views.data.run import RunData
