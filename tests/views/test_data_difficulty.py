@@ -53,14 +53,14 @@ def test_lists_and_calibration_are_those_of_the_questions(recording):
     found = difficulty(data)
     asked = data.ask("forgotten").to_pylist()
     mine = found.forgotten()
-    assert {data.prompts.id[r.row]: (r.best, r.now) for r in mine} == {
+    assert {data.prompts.id[i]: (found.best[i], found.now[i]) for i in mine} == {
         r["prompt_id"]: (r["best"], r["now"]) for r in asked
     }
-    assert [r.best - r.now for r in mine] == pytest.approx([r["lost"] for r in asked])
+    assert [found.best[i] - found.now[i] for i in mine] == pytest.approx([r["lost"] for r in asked])
     assert len(mine) > 0
     asked = data.ask("stuck").to_pylist()
-    assert {data.prompts.id[r.row] for r in found.stuck()} == {r["prompt_id"] for r in asked}
-    assert [r.tried for r in found.stuck()] == [r["tried"] for r in asked]
+    assert {data.prompts.id[i] for i in found.stuck()} == {r["prompt_id"] for r in asked}
+    assert [found.tried[i] for i in found.stuck()] == [r["tried"] for r in asked]
     asked = data.ask("calibration", method="mopps").to_pylist()
     got = found.calibration(data, "mopps")
     np.testing.assert_allclose(got.believed, [r["believed"] for r in asked])
@@ -91,11 +91,11 @@ def test_asks_of_a_prompt_come_with_their_reasons(recording):
     _, data = read(recording, rec)
     found = difficulty(data)
     row = int(data.asked.argmax())
-    asking = found.asking(data, str(data.prompts.id[row]))
-    assert asking.asked.sum() == data.asked[row]
-    assert len(asking.why) == len(asking.step)
-    assert all(isinstance(v, float) for why in asking.why for v in why.values())
-    assert len(found.asking(data, "nobody").step) == 0
+    asks, why = found.asks(data, str(data.prompts.id[row]))
+    assert asks.asked.sum() == data.asked[row]
+    assert len(why) == len(asks.step)
+    assert all(isinstance(v, float) for scores in why for v in scores.values())
+    assert len(found.asks(data, "nobody").columns.step) == 0
 
 
 def test_a_run_without_beliefs_has_lists_and_a_frontier(recording):

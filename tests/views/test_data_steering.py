@@ -9,7 +9,7 @@ from workbench.runs.run import Run
 from workbench.runs.steering.inbox import Inbox, Request, taken_back
 from workbench.views.data.run import Source
 from workbench.views.data.selection import Selection
-from workbench.views.data.steering import Told, record, sentence, steering
+from workbench.views.data.steering import Command, record, sentence, steering
 
 SMALL = Experiment(
     model="sim", steps=50, eval_every=0, checkpoint_every=0, budget=Budget(4, 32), world={"n_prompts": 40}
@@ -33,18 +33,18 @@ def test_asked_then_taken_then_applied_or_refused(tmp_path):
         one = inbox.put(Request.of("set", {"rollouts": 64}, "ada"))
         two = inbox.put(Request.of("set", {"rollouts": -1}, "<b>eve"))
         found = look(run)
-        assert [(t.id, t.state, t.what, t.who) for t in found.told] == [
+        assert [(t.id, t.state, t.what, t.who) for t in found.commands] == [
             (two.id, "asked", "rollouts -1", "<b>eve"), (one.id, "asked", "rollouts 64", "ada")
         ]  # fmt: skip
         assert found.now.rollouts == 32
         assert run.ready()
-        states = {t.id: (t.state, t.step, t.undoable) for t in look(run).told}
+        states = {t.id: (t.state, t.step, t.undoable) for t in look(run).commands}
         assert states == {one.id: ("taken", 2, True), two.id: ("refused", 1, False)}
         run.step()
         found = look(run)
-        assert {t.id: t.state for t in found.told} == {one.id: "applied", two.id: "refused"}
-        assert found.told[0].line == "refused: rollouts must be a whole number of at least 1, got -1"
-        assert found.told[1].line == "applied at step 2"
+        assert {t.id: t.state for t in found.commands} == {one.id: "applied", two.id: "refused"}
+        assert found.commands[0].line == "refused: rollouts must be a whole number of at least 1, got -1"
+        assert found.commands[1].line == "applied at step 2"
         assert (found.now.rollouts, found.now.group_size) == (64, 16)
 
 
@@ -62,10 +62,10 @@ def test_an_undo_says_what_is_in_force_again_and_cannot_be_undone(tmp_path):
             run.helm.ask(request)
         run.ready()
         run.step()
-        assert [t.undoable for t in look(run).told] == [True] * 5
+        assert [t.undoable for t in look(run).commands] == [True] * 5
         inbox = Inbox(str(tmp_path), run.run)
         undos = [inbox.put(Request.of("undo", {"id": r.id}, "ada")) for r in reversed(asked)]
-        waiting = look(run).told[:5]
+        waiting = look(run).commands[:5]
         assert [t.what for t in waiting] == [
             f"undo prompt {prompt}: in every step", f"undo prompt {prompt}: 3 × its rollouts",
             f"undo prompt {prompt}: out of the pool", "undo rollouts 32 → 64", "undo grpo + mopps → grpo + vade",
@@ -74,7 +74,7 @@ def test_an_undo_says_what_is_in_force_again_and_cannot_be_undone(tmp_path):
         run.ready()
         run.step()
         found = look(run)
-    assert {t.id: t.what for t in found.told if t.id in [u.id for u in undos]} == dict(
+    assert {t.id: t.what for t in found.commands if t.id in [u.id for u in undos]} == dict(
         zip(
             [u.id for u in undos],
             (
@@ -85,8 +85,8 @@ def test_an_undo_says_what_is_in_force_again_and_cannot_be_undone(tmp_path):
             strict=True,
         )
     )  # fmt: skip
-    assert [t.what for t in found.told if t.id == again.id] == ["undo nobody"]
-    assert not any(t.undoable for t in found.told)
+    assert [t.what for t in found.commands if t.id == again.id] == ["undo nobody"]
+    assert not any(t.undoable for t in found.commands)
 
 
 def test_a_command_whose_undo_was_undone_holds_again():
@@ -141,21 +141,21 @@ def test_an_odd_payload_has_a_plain_sentence(tmp_path, kind, payload):
     assert len(said) < 250
     with Run(SMALL.with_(store=str(tmp_path))) as run:
         Inbox(str(tmp_path), run.run).put(Request.of(kind, payload, "eve"))
-        assert [t.state for t in look(run).told] == ["asked"]
+        assert [t.state for t in look(run).commands] == ["asked"]
         run.ready()
         run.step()
-        (told,) = look(run).told
+        (told,) = look(run).commands
     assert (told.state, told.what) == ("refused", sentence(kind, json.loads(json.dumps(payload))))
 
 
 def test_a_run_that_has_ended_is_not_asked(tmp_path):
-    from workbench.views.parts.steering_bar import Wheel
+    from workbench.views.parts.steering_bar import SteeringBar
 
     with Run(SMALL.with_(store=str(tmp_path))) as run:
         run.ready()
         run.step()
         look(run)
-        wheel = Wheel(Selection(), may=True)
+        wheel = SteeringBar(Selection(), may=True)
         wheel.update(Source.of(str(tmp_path)).run(run.run))
         wheel._ask("pause")
         assert [r.kind for r in Inbox(str(tmp_path), run.run).waiting()] == ["pause"]
@@ -176,4 +176,4 @@ def test_sentences():
     assert sentence("step", {"n": 3}) == "3 single steps"
     assert sentence("undo", {"id": "a1"}, {"a1": "rollouts 64"}) == "undo rollouts 64"
     assert sentence("undo", {}) == "undo the last command that lasts"
-    assert Told("1", 9, "set", "", "", "taken").line == "acts at step 9, not made yet"
+    assert Command("1", 9, "set", "", "", "taken").line == "acts at step 9, not made yet"

@@ -6,11 +6,12 @@ import pytest
 from workbench.methods.dapo_dynamic_sampling import DapoDynamicSampling
 from workbench.methods.grpo import Grpo
 from workbench.pipeline import Pipeline
-from workbench.views.data.budget import Asked, Entry, Savings
+from workbench.views.data.budget import Entry
+from workbench.views.data.records import Columns, thinned
 from workbench.views.pages.budget import ordered
 from workbench.views.parts import cards_budget
 from workbench.views.parts.plots import steps_range
-from workbench.views.parts.plots_budget import AskedPlot, SavingsPlot, thinned
+from workbench.views.parts.plots_budget import AskedPlot, SavingsPlot
 from workbench.views.shell.dashboard import Dashboard
 
 
@@ -100,7 +101,8 @@ def test_orders_of_prompts():
 def test_savings_are_summed_to_the_last_step():
     columns = {"generated": [21.0, 10], "kept": [21.0, 8], "pruned": [0.0, 2], "flat_equivalent": [31.0, 8]}
     columns |= {"saved": [10.0, -2], "spared": [0.0, 5]}
-    s = Savings(np.array([1.0, 2.0]), **{k: np.array(columns.get(k, [0.0, 0])) for k in Savings._fields[1:]})
+    columns |= {"step": [1.0, 2.0], "discarded": [0.0, 0], "probe": [0.0, 0]}
+    s = Columns(**{k: np.array(v) for k, v in columns.items()})
     plot = SavingsPlot(steps_range())
     plot.update(s)
     assert plot.source.data["saved"].tolist() == [10, 8]
@@ -109,9 +111,9 @@ def test_savings_are_summed_to_the_last_step():
 
 
 def test_long_runs_are_drawn_as_means():
-    step, mean = thinned(np.arange(1.0, 1001), np.arange(1.0, 1001))
+    step, mean = thinned(400, np.arange(1.0, 1001), np.arange(1.0, 1001))
     assert len(step) <= 400 and step[-1] == 1000
     assert (step[0], mean[0], mean[-1]) == (3, 2, 1000)
     plot = AskedPlot(steps_range())
-    plot.update(Asked(*(np.arange(1.0, 6) for _ in Asked._fields)))
+    plot.update(Columns(**{k: np.arange(1.0, 6) for k in ("step", "asked", "spent", "useful")}))
     assert plot.source.data["spent"].tolist() == [1, 2, 3, 4, 5]

@@ -6,12 +6,11 @@ import pytest
 from workbench.methods.dars import Dars
 from workbench.methods.grpo import Grpo
 from workbench.pipeline import Pipeline
-from workbench.views.data.difficulty import Asking
-from workbench.views.data.records import History
+from workbench.views.data.records import Columns, History
 from workbench.views.pages.difficulty import before
 from workbench.views.parts.keys import Keys
 from workbench.views.parts.plots_difficulty import AskedPlot, HistogramPlot
-from workbench.views.parts.table import Head, Line, Listing, because, cell, number
+from workbench.views.parts.table import Column, Row, Table, because, cell, number
 from workbench.views.shell.dashboard import Dashboard
 
 
@@ -65,10 +64,10 @@ def test_a_click_in_a_list_chooses_the_prompt(page):
 def test_keys_go_to_the_neighbour_in_the_order_drawn(page):
     shown = page()
     p, data = shown.page, shown.source.run(shown.chosen.run)
-    start = p._row(data)
+    start = p.picker.row(data)
     p.keys._handle_msg({"key": "p"})
     above = data.prompts.row(shown.chosen.prompt)
-    at = p.heat.order.tolist()
+    at = p.picker.heat.order.tolist()
     assert at.index(above) == min(at.index(start) + 1, len(at) - 1)
     p.keys._handle_msg({"key": "n"})
     assert data.prompts.row(shown.chosen.prompt) == at[at.index(above) - 1]
@@ -81,11 +80,11 @@ def test_the_map_is_sorted_by_waste_and_again_on_demand(page):
     from workbench.views.data.difficulty import difficulty
 
     wasted = difficulty(data).wasted
-    assert (np.diff(wasted[p.heat.order]) >= 0).all()
+    assert (np.diff(wasted[p.picker.heat.order]) >= 0).all()
     shown.rec.go(4)
     tick(shown)
     p.sort.clicks += 1
-    assert (np.diff(difficulty(data).wasted[p.heat.order]) >= 0).all()
+    assert (np.diff(difficulty(data).wasted[p.picker.heat.order]) >= 0).all()
 
 
 def test_a_run_without_beliefs_says_what_to_do(page):
@@ -127,8 +126,8 @@ def test_hostile_prompts_stay_text(page):
 
 def test_a_listing_turns_pages_and_only_reports_rows_in_view():
     picked, turned = [], []
-    rows = [Line(str(i), (str(i), cell("x", chips={"score": 0.25}))) for i in range(5)]
-    listing = Listing((Head("a"), Head("b")), picked.append, turned.append, size=2)
+    rows = [Row(str(i), (str(i), cell("x", chips={"score": 0.25}))) for i in range(5)]
+    listing = Table((Column("a"), Column("b")), picked.append, turned.append, size=2)
     assert listing.state["empty"] == ["Nothing yet"]
     listing.show(rows[:2], 5)
     assert (listing.state["before"], listing.state["after"], listing.state["note"]) == (False, True, "1–2 of 5")
@@ -181,7 +180,9 @@ def test_bars_of_asked_rollouts_and_of_the_pool():
     from workbench.views.parts.plots import steps_range
 
     plot = AskedPlot(steps_range())
-    plot.update(Asking(*(np.array([v]) for v in (3.0, 8.0, 7.0, 6.0, 2.0, 0.5, 12.0)), ({},)), 10)
+    names = ("step", "asked", "rollouts", "tried", "solved")
+    asks = Columns(**{k: np.array([v]) for k, v in zip(names, (3.0, 8.0, 7.0, 6.0, 2.0), strict=True)})
+    plot.update(asks, 10)
     data = plot.source.data
     assert [data[k].tolist() for k in ("solved", "not solved", "not verified")] == [[2], [4], [1]]
     histogram = HistogramPlot()

@@ -13,7 +13,7 @@ from workbench.views.data.budget import budget
 from workbench.views.data.compare import columns_of
 from workbench.views.data.difficulty import difficulty
 from workbench.views.data.groups import groups_of
-from workbench.views.data.records import Completion, Curves, Note, Prompts
+from workbench.views.data.records import Curves, Prompts
 from workbench.views.data.run import Source, kind_of, machine
 from workbench.views.data.selection import OBSERVED
 from workbench.views.data.signs import rates
@@ -150,19 +150,34 @@ def test_the_group_shown_first_is_a_mixed_one(recording):
     rec = recording().go(3)
     _, data = read(recording.store, rec.run)
     group = data.group(0)
-    right = sum(c.correct for c in group.rows)
+    right = sum(c["correct"] for c in group.rows)
     assert (group.step, group.of, len(group.rows)) == (3, 8, 8)
     assert 0 < right < 8
-    assert set(group.rows[0].parts) == {"format", "closeness", "exactness"}
+    assert set(group.rows[0]["parts"]) == {"format", "closeness", "exactness"}
     own = data.group(prompt=group.prompt)
-    assert [c.id for c in own.rows] == [c.id for c in group.rows]
+    assert [c["rollout_id"] for c in own.rows] == [c["rollout_id"] for c in group.rows]
 
 
 def test_a_completion_that_was_cut_says_so_once_and_shows_no_empty_parts():
     nan = float("nan")
-    cut = Completion("1", "x", "", nan, nan, nan, nan, 2, "pruned", "pruned", "quality_head", {"format": nan})
+    cut = {"rollout_id": "1", "text": "x", "answer": "", "characters": 1, "length": 2, "parts": {"format": nan}}
+    cut |= {
+        "finish": "pruned",
+        "fate": "pruned",
+        "reason": "quality_head",
+        "reward": None,
+        "correct": nan,
+        "advantage": nan,
+    }
+    assert (row(cut)["reward"], row(cut)["correct"]) == (None, None)
     assert (row(cut)["note"], row(cut)["parts"]) == ("2 tokens · pruned · quality head", [])
-    whole = cut._replace(finish="stop", fate="trained", reason="", answer="4", parts={"format": 1, "exactness": 0})
+    whole = cut | {
+        "finish": "stop",
+        "fate": "trained",
+        "reason": "",
+        "answer": "4",
+        "parts": {"format": 1, "exactness": 0},
+    }
     assert row(whole)["note"] == "2 tokens · stop · trained · read as 4"
     assert row(whole)["parts"] == [["format", 1.0], ["exactness", 0.0]]
 
@@ -289,20 +304,20 @@ def test_hostile_text_stays_text(recording):
             assert len(c["text"]) <= 280
         assert "<script" not in cards.group_line(group)
         assert "<script" not in cards.prompt(data.history(group.prompt, "mopps"), "mopps")
-    long = next(c for c in group.rows if c.characters == 200_000)
+    long = next(c for c in group.rows if c["characters"] == 200_000)
     assert row(long)["more"] == "show all 200,000 characters"
-    assert data.text(1, long.id) == ("A" * 200_000, 200_000)
+    assert data.text(1, long["rollout_id"]) == ("A" * 200_000, 200_000)
 
 
 def test_names_and_messages_are_escaped():
     bad = "<img src=x onerror=hit()>"
-    assert "<img" not in cards.notes([Note(1, "warning", bad, bad, 1)])
+    assert "<img" not in cards.notes([{"step": 1, "kind": "warning", "subject": bad, "message": bad}])
     assert "<img" not in cards.error(bad, bad, bad)
     assert "<img" not in cards.key("#000", bad, bad)
 
 
 def test_notes_of_one_kind_are_one_line():
-    rows = [Note(s, "warning", "verifier", f"message {s}", 1) for s in (9, 8, 7)]
+    rows = [{"step": s, "kind": "warning", "subject": "verifier", "message": f"message {s}"} for s in (9, 8, 7)]
     text = cards.notes(rows)
     assert "message 9" in text
     assert "message 8" not in text

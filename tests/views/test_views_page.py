@@ -15,7 +15,7 @@ from panel.models.tabulator import DataTabulator
 
 from workbench.store import Store
 from workbench.views.data.selection import Selection, address, chosen_by
-from workbench.views.data.sql_text import Asked, literal
+from workbench.views.data.sql_text import Query, literal
 from workbench.views.pages import PAGES
 from workbench.views.pages.base import Page
 from workbench.views.pages.live import LivePage
@@ -47,7 +47,7 @@ def test_another_run_forgets_the_prompt_of_the_one_before():
 
 def test_a_question_is_shown_as_sql_that_runs(recording):
     rec = recording().go(2)
-    asked = Asked("Learning", "reward_by_step", {"run": rec.run})
+    asked = Query("Learning", "reward_by_step", {"run": rec.run})
     assert asked.call == f'store.ask("reward_by_step", run={rec.run!r})'
     with Store.open(recording.store) as store:
         assert store.sql(asked.sql).equals(store.ask("reward_by_step", run=rec.run))
@@ -55,13 +55,23 @@ def test_a_question_is_shown_as_sql_that_runs(recording):
         page.tick()
         for a in page.page.asked:
             assert store.sql(a.sql) is not None
-    assert Asked("own", "SELECT $x AS x", {"x": "it's"}).sql == "SELECT 'it''s' AS x"
+    assert Query("own", "SELECT $x AS x", {"x": "it's"}).sql == "SELECT 'it''s' AS x"
     assert literal([1, None, True, "a"]) == "[1, NULL, true, 'a']"
 
 
 def test_every_page_in_the_navigation_has_its_name():
     assert next(iter(PAGES)) == "live"
-    assert [PAGES[name].name for name in PAGES] == list(PAGES)
+    assert [PAGES[name].title for name in PAGES] == [
+        "Live",
+        "Difficulty",
+        "Budget",
+        "Tree",
+        "Tokens",
+        "Signs",
+        "Compare",
+        "SQL",
+        "Glossary",
+    ]
     with pytest.raises(KeyError, match="there is no page 'nonsense'; there are live"):
         PAGES["nonsense"]
 
@@ -309,10 +319,10 @@ def test_pages_of_a_run_have_the_steering_bar(recording):
     for name, has in (("difficulty", True), ("tokens", True), ("glossary", False), ("sql", False)):
         page = Dashboard(recording.store, names=[name], may_steer=True)
         page.tick()
-        assert (page.wheel is not None) is has, name
+        assert (page.steering_bar is not None) is has, name
         if has:
-            assert page.shell[2] is page.wheel.bar
-            assert page.wheel.bar.visible
+            assert page.shell[2] is page.steering_bar.bar
+            assert page.steering_bar.bar.visible
 
 
 @pytest.fixture
@@ -391,11 +401,11 @@ def test_the_bar_says_how_a_prompt_is_chosen_on_the_page_that_is_shown(recording
     recording().go(1)
     page = Dashboard(recording.store, may_steer=True)
     page.tick()
-    page.wheel.open.value = True
+    page.steering_bar.open.value = True
     page.chosen.page = name
-    assert f"none chosen; {how}" in page.wheel.prompt.object
-    page.wheel._prompt("pin")
-    assert f"Choose a prompt first: {how}" in page.wheel.said.object
+    assert f"none chosen; {how}" in page.steering_bar.prompt.object
+    page.steering_bar._prompt("pin")
+    assert f"Choose a prompt first: {how}" in page.steering_bar.said.object
 
 
 def test_the_run_picker_says_how_each_run_stands(recording):

@@ -74,8 +74,8 @@ def test_who_may_not_steer_leaves_no_request_whatever_is_pressed(recording):
     for may, left in ((False, 0), (True, 1)):
         page = Dashboard(recording.store, may_steer=may)
         page.tick()
-        assert page.wheel.buttons["pause"].disabled is not may
-        page.wheel._ask("pause")  # as a crafted event would
+        assert page.steering_bar.buttons["pause"].disabled is not may
+        page.steering_bar._ask("pause")  # as a crafted event would
         assert len(Inbox(recording.store, rec.run).files()) == left
 
 

@@ -11,20 +11,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
-from workbench.views.data.sql_text import Asked
+from workbench.views.data.sql_text import Query
 from workbench.views.data.text import duration
 
 
-def asked(question: str, **params: object) -> Asked:
+def asked(question: str, **params: object) -> Query:
     """A named question with its parameters, as the source of a block."""
-    return Asked("report", question, params)
+    return Query("report", question, params)
 
 
 class Prose(NamedTuple):
     """A sentence or paragraph; note: smaller, an assumption or a remark."""
 
     text: str
-    sources: Sequence[Asked] = ()
+    sources: Sequence[Query] = ()
     note: bool = False
 
 
@@ -40,7 +40,7 @@ class Figure(NamedTuple):
     name: str
     svg: str
     caption: str
-    sources: Sequence[Asked] = ()
+    sources: Sequence[Query] = ()
 
 
 class Column(NamedTuple):
@@ -78,7 +78,7 @@ class Table:
     columns: Sequence[Column]
     rows: Sequence[Mapping[str, object]]
     caption: str
-    sources: Sequence[Asked] = ()
+    sources: Sequence[Query] = ()
     most: int = 40
 
 
@@ -119,9 +119,9 @@ class Document:
     date: str
     sections: Sequence[Section] = field(default_factory=list)
 
-    def questions(self) -> dict[str, list[Asked]]:
+    def questions(self) -> dict[str, list[Query]]:
         """Every question that a block was read from, with the ways in which it was asked, in order."""
-        found: dict[str, list[Asked]] = {}
+        found: dict[str, list[Query]] = {}
         for section in self.sections:
             for block in section.blocks:
                 for source in getattr(block, "sources", ()):

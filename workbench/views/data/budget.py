@@ -1,18 +1,18 @@
-"""Where rollouts and tokens went: what the budget page draws. Named questions in, plain records out.
+"""Rollout and token budget of a run: the ledger, the cost of each prompt, the savings, the logs of decisions.
 
-One `BudgetOf` per run, shared by all viewers of a server, fed with the steps that are new. The logs are asked a page
+One `Spending` per run, shared by all viewers of a server, fed with the steps that are new. The logs are asked a page
 at a time.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from workbench.views.data.records import EMPTY, Stack
-from workbench.views.data.run import column, kind_of, stacked
+from workbench.views.data.records import Columns, Stack, column
+from workbench.views.data.run import kind_of, stacked
 
 if TYPE_CHECKING:
     from workbench.views.data.run import RunData
@@ -35,35 +35,6 @@ class Entry(NamedTuple):
     tokens: int
 
 
-class Asked(NamedTuple):
-    """(S,) columns by step: training rollouts asked for, generated, carried in and trained on with signal; rounds."""
-
-    step: np.ndarray = EMPTY
-    asked: np.ndarray = EMPTY
-    other: np.ndarray = EMPTY
-    prompts: np.ndarray = EMPTY
-    rounds: np.ndarray = EMPTY
-    spent: np.ndarray = EMPTY
-    carried_in: np.ndarray = EMPTY
-    useful: np.ndarray = EMPTY
-    tokens: np.ndarray = EMPTY
-    useful_tokens: np.ndarray = EMPTY
-
-
-class Savings(NamedTuple):
-    """(S,) columns by step, in tokens, as the question `savings_by_step` defines them; evaluation is left out."""
-
-    step: np.ndarray = EMPTY
-    generated: np.ndarray = EMPTY
-    kept: np.ndarray = EMPTY
-    pruned: np.ndarray = EMPTY
-    discarded: np.ndarray = EMPTY
-    probe: np.ndarray = EMPTY
-    flat_equivalent: np.ndarray = EMPTY
-    saved: np.ndarray = EMPTY
-    spared: np.ndarray = EMPTY
-
-
 class Cost(NamedTuple):
     """What prompts (N,) or strata cost, by part: in rollouts and in tokens."""
 
@@ -84,48 +55,18 @@ class Cost(NamedTuple):
         return Cost(*({k: np.bincount(code, v, n).astype(np.int64) for k, v in parts.items()} for parts in self))
 
 
-class Ask(NamedTuple):
-    """A row of the log of asks, with what came back."""
-
-    step: int
-    round: int
-    prompt: str
-    stratum: str
-    text: str
-    n: int
-    purpose: str
-    start: str
-    solved: float
-    tried: int
-    tokens: int
-    why: Mapping[str, float]
-
-
-class Decision(NamedTuple):
-    """A row of the log of tests made inside rollouts; weight = tests it stands for."""
-
-    step: int
-    prompt: str
-    node: str
-    at_token: int
-    kind: str
-    outcome: str
-    weight: float
-    inputs: Mapping[str, float]
-
-
-def budget(data: RunData) -> BudgetOf:
+def budget(data: RunData) -> Spending:
     """Where a run's budget went, with the newest step taken in."""
     with data.source.lock:
         data.refresh()
-        found = data.kept.get(BudgetOf)
+        found = data.kept.get(Spending)
         if found is None or found.n != len(data.prompts):
-            found = data.kept[BudgetOf] = BudgetOf(data.prompts.stratum)
+            found = data.kept[Spending] = Spending(data.prompts.stratum)
         found.refresh(data)
         return found
 
 
-class BudgetOf:
+class Spending:
     """stacks: amounts of training by step and kind, per unit; ledger: sums by purpose, kind and reason.
 
     cost: of each prompt. strata, code: names of strata in order, and the one of each prompt (N,)."""
@@ -135,7 +76,10 @@ class BudgetOf:
         self.strata, self.code = np.unique(stratum.astype(str), return_inverse=True)
         self.stacks = dict.fromkeys(UNITS, Stack())
         self.used_again = 0
-        self.asked, self.savings = Asked(), Savings()
+        self.asked = Columns("step", "asked", "spent", "prompts", "useful", "tokens")
+        self.savings = Columns(
+            "step", "generated", "kept", "pruned", "discarded", "probe", "flat_equivalent", "saved", "spared"
+        )
         self.cost = Cost(*({p: np.zeros(self.n, np.int64) for p in PARTS} for _ in UNITS))
         self.tests: dict[tuple[str, str], float] = {}
         self._evaluated = -1
@@ -159,8 +103,7 @@ class BudgetOf:
         fresh = column(asked, "step", np.int64)
         for unit in UNITS:
             self.stacks[unit] = stacked(self.stacks[unit], fresh, [(r["step"], kind(r), r[unit]) for r in rows])
-        self.asked = Asked(*(np.append(old, column(asked, c)) for c, old in self.asked._asdict().items()))
-        self.savings = Savings(*(np.append(old, column(saved, c)) for c, old in self.savings._asdict().items()))
+        self.asked, self.savings = self.asked.extended(asked), self.savings.extended(saved)
         at = column(costs, "position", np.int64)
         what = [part(*r) for r in zip(*(costs[c].to_pylist() for c in ("purpose", "fate", "zero")), strict=True)]
         for p in PARTS:
@@ -208,27 +151,13 @@ def part(purpose: str, fate: str, zero: bool) -> str:
     return "lost" if fate != "trained" else "zero advantage" if zero else "with signal"
 
 
-def asks(data: RunData, first: int, limit: int, step: int | None) -> tuple[list[Ask], int]:
-    """A page of the log of asks, newest step first, and how many there are."""
+def asks(data: RunData, first: int, limit: int, step: int | None) -> tuple[list[dict[str, Any]], int]:
+    """A page of the log of asks, rows of `page_asks` with the newest step first, and how many there are."""
     rows = data.ask("page_asks", first=first, limit=limit, step=step).to_pylist()
-    nan = float("nan")
-    made = [
-        Ask(
-            r["step"], r["round"], r["prompt_id"], r["stratum"] or "", r["text"] or "", r["n"], r["purpose"],
-            " · ".join(x for x in (r["context"], "" if r["start_kind"] == "prompt" else f"from a {r['start_kind']}") if x),
-            nan if r["solved"] is None else r["solved"], r["tried"], r["tokens"], dict(r["why"] or ()),
-        )
-        for r in rows
-    ]  # fmt: skip
-    return made, rows[0]["total"] if rows else 0
+    return rows, rows[0]["total"] if rows else 0
 
 
-def decisions(data: RunData, first: int, limit: int, step: int | None, done: bool) -> tuple[list[Decision], int]:
-    """A page of the log of tests inside rollouts, newest step first, and how many rows there are."""
+def decisions(data: RunData, first: int, limit: int, step: int | None, done: bool) -> tuple[list[dict[str, Any]], int]:
+    """A page of the log of tests inside rollouts, rows of `page_decisions`, newest step first, and how many there are."""
     rows = data.ask("page_decisions", first=first, limit=limit, step=step, done=done).to_pylist()
-    made = [
-        Decision(r["step"], r["prompt_id"] or "", r["node_id"] or "", r["at_token"] or 0, r["kind"] or "",
-                 r["outcome"] or "", 1.0 if r["weight"] is None else r["weight"], dict(r["inputs"] or ()))
-        for r in rows
-    ]  # fmt: skip
-    return made, rows[0]["total"] if rows else 0
+    return rows, rows[0]["total"] if rows else 0

@@ -16,8 +16,7 @@ import numpy as np
 
 from workbench.analysis.compare import POINTS, Comparison, Curve, unfair
 from workbench.pipeline import Pipeline
-from workbench.views.data.records import EMPTY, WINDOW, smooth
-from workbench.views.data.run import column
+from workbench.views.data.records import EMPTY, WINDOW, column, smooth
 
 if TYPE_CHECKING:
     from workbench.views.data.run import Source

@@ -13,8 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from workbench.views.data.binning import Heat
-from workbench.views.data.records import EMPTY, wilson
-from workbench.views.data.run import column
+from workbench.views.data.records import EMPTY, Columns, column, wilson
 from workbench.views.data.selection import OBSERVED
 
 if TYPE_CHECKING:
@@ -49,28 +48,10 @@ class Calibration(NamedTuple):
         return float(np.sum(self.tries * np.abs(self.believed - self.observed)) / n) if n else float("nan")
 
 
-class Listed(NamedTuple):
-    """A prompt of a list, as a row of the pool: its best and its last step of TRIES rollouts or more, all its tries."""
+class Asks(NamedTuple):
+    """The asks of one prompt: columns of `outcomes_of_prompt` by step, and the scores behind each."""
 
-    row: int
-    best: float
-    best_step: int
-    now: float
-    last_step: int
-    tried: int
-    wasted: int
-
-
-class Asking(NamedTuple):
-    """One prompt's asks, (A,) ascending in step: asked, made, tried (verified) and solved rollouts, tokens a rollout."""
-
-    step: np.ndarray = EMPTY
-    asked: np.ndarray = EMPTY
-    rollouts: np.ndarray = EMPTY
-    tried: np.ndarray = EMPTY
-    solved: np.ndarray = EMPTY
-    reward: np.ndarray = EMPTY
-    length: np.ndarray = EMPTY
+    columns: Columns = Columns("step", "asked", "rollouts", "tried", "solved", "length")
     why: tuple[Mapping[str, float], ...] = ()
 
 
@@ -100,7 +81,7 @@ class Difficulty:
         self.best_step, self.last_step, self.wasted = np.zeros((3, n), np.int64)
         self._gauges: dict[str, Gauge] = {}
         self._frontiers: dict[str, Frontier] = {}
-        self._askings: dict[str, tuple[int, Asking]] = {}
+        self._asks: dict[str, tuple[int, Asks]] = {}
         self._seen: tuple[tuple[int, int], pa.Table] | None = None
 
     def refresh(self, data: RunData) -> None:
@@ -129,21 +110,17 @@ class Difficulty:
             self._seen = key, data.ask("page_observed", since=since)
         return self._seen[1]
 
-    def forgotten(self, limit: int = 500) -> list[Listed]:
-        """Prompts solved more often once than now, the largest loss first: the question `forgotten`; ties in pool order."""
+    def forgotten(self, limit: int = 500) -> list[int]:
+        """Places in the pool of prompts solved more often once than now, the largest loss first: the question `forgotten`;
+        ties in pool order."""
         lost = self.best - self.now
         rows = np.flatnonzero(lost >= LOSS)
-        return self._listed(rows[np.argsort(-lost[rows], kind="stable")][:limit])
+        return rows[np.argsort(-lost[rows], kind="stable")][:limit].tolist()
 
-    def stuck(self, limit: int = 500) -> list[Listed]:
-        """Prompts tried often and never solved, those tried most first: the question `stuck`; ties in pool order."""
+    def stuck(self, limit: int = 500) -> list[int]:
+        """Places in the pool of prompts tried often and never solved, those tried most first: the question `stuck`."""
         rows = np.flatnonzero((self.tried >= MANY) & (self.solved == 0))
-        return self._listed(rows[np.argsort(-self.tried[rows], kind="stable")][:limit])
-
-    def _listed(self, rows: np.ndarray) -> list[Listed]:
-        columns = (self.best, self.best_step, self.now, self.last_step, self.tried, self.wasted)
-        made = zip(rows.tolist(), *(c[rows].tolist() for c in columns), strict=True)
-        return [Listed(r, best, at, now, last, int(tried), lost) for r, best, at, now, last, tried, lost in made]
+        return rows[np.argsort(-self.tried[rows], kind="stable")][:limit].tolist()
 
     def calibration(self, data: RunData, belief: str) -> Calibration:
         """Beliefs from before each step against its outcomes: the question `calibration`. None for OBSERVED."""
@@ -165,19 +142,18 @@ class Difficulty:
             found.update(data.heat(belief))
             return found
 
-    def asking(self, data: RunData, prompt: str) -> Asking:
+    def asks(self, data: RunData, prompt: str) -> Asks:
         """What was asked of a prompt; asked again only once it was touched."""
         row = data.prompts.row(prompt)
         if row is None:
-            return Asking()
-        known = self._askings.get(prompt)
+            return Asks()
+        known = self._asks.get(prompt)
         if known is None or data.touched[row] > known[0]:
-            if len(self._askings) > 50:
-                self._askings.clear()
-            t = data.ask("outcomes_of_prompt", prompt=prompt)
-            why = tuple(dict(w or ()) for w in t["why"].to_pylist())
-            names = ("step", "asked", "rollouts", "tried", "solved", "reward", "length")
-            known = self._askings[prompt] = data.step, Asking(*(column(t, c) for c in names), why)
+            if len(self._asks) > 50:
+                self._asks.clear()
+            answer = data.ask("outcomes_of_prompt", prompt=prompt)
+            why = tuple(dict(w or ()) for w in answer["why"].to_pylist())
+            known = self._asks[prompt] = data.step, Asks(Asks().columns.extended(answer), why)
         return known[1]
 
 

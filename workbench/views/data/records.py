@@ -2,16 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Record = TypeVar("Record")
 
 EMPTY = np.empty(0)
 
 WINDOW = 9
 """Steps over which training curves are averaged."""
+
+
+class Columns:
+    """The columns of an answer by name, (S,) numpy arrays: `savings.kept`. Empty until something is read."""
+
+    def __init__(self, *names: str, **columns: np.ndarray) -> None:
+        vars(self).update(dict.fromkeys(names, EMPTY) | columns)
+
+    def __getattr__(self, name: str) -> np.ndarray:
+        raise AttributeError(f"there is no column {name!r}; there are {', '.join(vars(self))}")
+
+    def extended(self, answer: pa.Table) -> Columns:
+        """These columns with those of the same names of an answer behind them."""
+        return Columns(**{name: np.append(old, column(answer, name)) for name, old in vars(self).items()})
+
+
+def column(answer: pa.Table, name: str, dtype: type = float) -> np.ndarray:
+    """A column of an answer as numpy; null becomes NaN for floats and stays None for objects."""
+    return np.asarray(answer[name].to_numpy(zero_copy_only=False), dtype=dtype)
+
+
+def filled(kind: Callable[..., Record], row: Mapping[str, Any], **more: object) -> Record:
+    """A NamedTuple from the columns of its names; null becomes the field's default where it has one."""
+    fields, defaults = kind._fields, kind._field_defaults  # type: ignore[attr-defined]
+    known = {f: row[f] for f in fields if f in row and not (row[f] is None and f in defaults)}
+    return kind(**(known | more))
 
 
 class RunFacts(NamedTuple):
@@ -87,27 +118,8 @@ class History(NamedTuple):
     solved: np.ndarray = EMPTY
 
 
-class Completion(NamedTuple):
-    """One rollout of the group shown."""
-
-    id: str
-    text: str
-    answer: str
-    reward: float
-    correct: float
-    advantage: float
-    baseline: float
-    length: int
-    finish: str
-    fate: str
-    reason: str
-    parts: Mapping[str, float] = {}
-    characters: int = 0
-    """Length of the whole text, of which `text` may be the start."""
-
-
 class Group(NamedTuple):
-    """The rollouts of one prompt in one step."""
+    """The rollouts of one prompt in one step: rows of `page_group`, each with its `parts`, rewards by name."""
 
     step: int = 0
     prompt: str = ""
@@ -115,18 +127,8 @@ class Group(NamedTuple):
     answer: str = ""
     place: int = 0
     of: int = 0
-    rows: tuple[Completion, ...] = ()
+    rows: tuple[dict[str, Any], ...] = ()
     rank: int = 0
-
-
-class Note(NamedTuple):
-    """A warning, failure or remark recorded with a step."""
-
-    step: int
-    kind: str
-    subject: str
-    message: str
-    n: int
 
 
 @dataclass(frozen=True)
@@ -152,16 +154,27 @@ class Prompts:
         return self.__dict__["_index"]
 
 
+def thinned(most: int, step: np.ndarray, *columns: np.ndarray) -> tuple[np.ndarray, ...]:
+    """(S,) columns in at most `most` places: the last step of each piece, and the mean of what is known in it."""
+    k = max(1, -(-len(step) // most))
+    if k == 1:
+        return step, *columns
+    at = np.arange(0, len(step), k)
+    out = [step[np.minimum(at + k, len(step)) - 1]]
+    for values in columns:
+        known = np.isfinite(values)
+        n = np.add.reduceat(known, at, dtype=np.int64)
+        out.append(np.where(n > 0, np.add.reduceat(np.where(known, values, 0), at) / np.maximum(n, 1), np.nan))
+    return tuple(out)
+
+
 def binned(stack: Stack, bars: int = 120) -> Stack:
     """Amounts per step in at most `bars` bars: a long run is drawn as means over neighbouring steps."""
-    n = len(stack.step)
-    k = max(1, -(-n // bars))
+    k = max(1, -(-len(stack.step) // bars))
     if k == 1:
         return stack
-    at = np.arange(0, n, k)
-    stop = np.minimum(at + k, n)
-    amount = {kind: np.add.reduceat(np.nan_to_num(column), at) / (stop - at) for kind, column in stack.amount.items()}
-    return Stack(stack.step[stop - 1], amount, k * stack.width)
+    step, *means = thinned(bars, stack.step, *map(np.nan_to_num, stack.amount.values()))
+    return Stack(step, dict(zip(stack.amount, means, strict=True)), k * stack.width)
 
 
 def wilson(solved: np.ndarray, n: np.ndarray, z: float = 1.96) -> tuple[np.ndarray, np.ndarray]:

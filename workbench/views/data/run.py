@@ -19,15 +19,14 @@ import pyarrow as pa
 from workbench.store.urls import is_there
 from workbench.views.data.binning import Heat
 from workbench.views.data.records import (
-    Completion,
     Curves,
     Evaluation,
     Group,
     History,
-    Note,
     Prompts,
     RunFacts,
     Stack,
+    column,
     wilson,
 )
 from workbench.views.data.selection import OBSERVED
@@ -48,11 +47,6 @@ OUTCOMES = {
     "none solved": "zero advantage, none solved",
     "mixed": "zero advantage, equal rewards",
 }
-
-
-def column(table: pa.Table, name: str, dtype: type = float) -> np.ndarray:
-    """A column as numpy; null becomes NaN for floats and stays None for objects."""
-    return np.asarray(table[name].to_numpy(zero_copy_only=False), dtype=dtype)
 
 
 def kind_of(fate: str, reason: str, outcome: str) -> str:
@@ -168,7 +162,7 @@ class RunData:
         self.curves, self.evaluation = Curves(), Evaluation()
         self.budget, self.seconds = Stack(), Stack()
         self.reasons: dict[tuple[str, str], float] = {}
-        self.notes: list[Note] = []
+        self.notes: list[dict[str, Any]] = []
         self.warnings = 0
         self.prompts = Prompts()
         self.asked = np.zeros(0, np.int64)
@@ -262,8 +256,7 @@ class RunData:
         return True
 
     def _read_notes(self) -> None:
-        rows = self.ask("events").to_pylist()
-        self.notes = [Note(r["step"] or 0, r["kind"], r["subject"], r["message"], r["count"] or 1) for r in rows]
+        self.notes = self.ask("events").to_pylist()
         counts = {r["kind"]: r["n"] for r in self.ask("page_event_counts").to_pylist()}
         self.warnings = counts.get("warning", 0) + counts.get("failure", 0)
 
@@ -343,17 +336,10 @@ class RunData:
         text, answer = (_asked(found[0]), found[0]["answer"]) if found else ("", "")
         parts: dict[str, dict[str, float]] = {}
         for r in self.ask("page_parts", step=step, rank=rank, group=group).to_pylist():
-            parts.setdefault(r["rollout_id"], {})[r["part"]] = _number(r["value"])
-        rows = [
-            Completion(
-                r["rollout_id"], r["text"] or "", r["answer"] or "",
-                _number(r["reward"]), _number(r["correct"]), _number(r["advantage"]), _number(r["baseline"]),
-                r["length"] or 0, r["finish"] or "", r["fate"] or "", r["reason"] or "",
-                parts.get(r["rollout_id"], {}), r["characters"] or 0,
-            )
-            for r in self.ask("page_group", step=step, rank=rank, group=group, cut=CUT).to_pylist()
-        ]  # fmt: skip
-        return Group(step, prompt, text, answer, at, of, tuple(rows), rank)
+            parts.setdefault(r["rollout_id"], {})[r["part"]] = r["value"]
+        rows = self.ask("page_group", step=step, rank=rank, group=group, cut=CUT).to_pylist()
+        made = tuple(r | {"parts": parts.get(r["rollout_id"], {})} for r in rows)
+        return Group(step, prompt, text, answer, at, of, made, rank)
 
     def text(self, step: int, rollout: str, rank: int = 0) -> tuple[str, int]:
         """The whole text of one completion (at most `text.ALL` characters) and its length in characters."""
@@ -370,10 +356,6 @@ def _json(value: object) -> dict[str, Any]:
     if isinstance(value, str):
         value = json.loads(value)
     return dict(value) if isinstance(value, Mapping) else {}
-
-
-def _number(value: float | None) -> float:
-    return float("nan") if value is None else float(value)
 
 
 def machine(world: Mapping[str, Any]) -> str:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from workbench.store.questions import LATEST, REQUIRED, load
 
 
-class Asked(NamedTuple):
+class Query(NamedTuple):
     """What a view asked of the store. question: a named question, or a statement of SQL."""
 
     view: str

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 UNDOABLE = ("set", "pin", "drop", "boost", "free", "swap")
 
 
-class Told(NamedTuple):
+class Command(NamedTuple):
     """One request or command. step: from which it acts (0 = not taken yet); state: asked, taken, applied, refused; why:
     the reason of a refusal, or what takes long about one that waits."""
 
@@ -70,11 +70,11 @@ class Steering:
     def __init__(self) -> None:
         self._version = -1
         self._inbox: Inbox | None = None
-        self._recorded: list[Told] = []
+        self._recorded: list[Command] = []
         self.now = Now()
-        self.told: list[Told] = []
+        self.commands: list[Command] = []
 
-    def refresh(self, data: RunData) -> list[Told]:
+    def refresh(self, data: RunData) -> list[Command]:
         """All that was asked, the newest first."""
         with data.source.lock:
             if self._inbox is None:
@@ -89,8 +89,8 @@ class Steering:
             said = known | {r.id: sentence(r.kind, r.payload) for r in waiting}
             id, working = self._inbox.told() if waiting else ("", "")
             asked = [waits(r, said, working if r.id == id else "") for r in reversed(waiting)]
-            self.told = [*asked, *self._recorded]
-            return self.told
+            self.commands = [*asked, *self._recorded]
+            return self.commands
 
 
 def steering(data: RunData) -> Steering:
@@ -101,16 +101,16 @@ def steering(data: RunData) -> Steering:
     return found
 
 
-def waits(request: Request, said: Mapping[str, str] = {}, working: str = "") -> Told:
+def waits(request: Request, said: Mapping[str, str] = {}, working: str = "") -> Command:
     """A request of the inbox. said: what is known by its id, for what an undo takes back; working: what is being done."""
     what = sentence(request.kind, request.payload, said)
-    return Told(request.id, 0, request.kind, request.who, what, "asked", working)
+    return Command(request.id, 0, request.kind, request.who, what, "asked", working)
 
 
-def record(rows: Sequence[Mapping[str, Any]], step: int) -> list[Told]:
+def record(rows: Sequence[Mapping[str, Any]], step: int) -> list[Command]:
     """The recorded commands (rows of the question `commands`, the oldest first), the newest first, as they stand when
     `step` is the last one recorded. Those that were undone, and those that undo, cannot be undone."""
-    told: list[Told] = []
+    told: list[Command] = []
     said: dict[str, str] = {}
     undoes: dict[str, str] = {}
     for row in rows:
@@ -120,7 +120,7 @@ def record(rows: Sequence[Mapping[str, Any]], step: int) -> list[Told]:
     return [t._replace(undoable=t.undoable and t.id not in settled) for t in reversed(told)]
 
 
-def recorded(row: Mapping[str, Any], step: int, said: Mapping[str, str] = {}) -> Told:
+def recorded(row: Mapping[str, Any], step: int, said: Mapping[str, str] = {}) -> Command:
     """A row of the commands, its payload as JSON or read, as it stands when `step` is the last one recorded."""
     payload = _payload(row)
     kind, why = row["kind"], ""
@@ -130,7 +130,7 @@ def recorded(row: Mapping[str, Any], step: int, said: Mapping[str, str] = {}) ->
     else:
         what, state = sentence(kind, payload), "applied" if row["step"] <= step or kind == "stop" else "taken"
     undoable = not why and kind in UNDOABLE and bool(payload.get("id"))
-    return Told(str(payload.get("id") or ""), row["step"], kind, row.get("who") or "", what, state, why, undoable)
+    return Command(str(payload.get("id") or ""), row["step"], kind, row.get("who") or "", what, state, why, undoable)
 
 
 def _payload(row: Mapping[str, Any]) -> Mapping[str, Any]:

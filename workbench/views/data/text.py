@@ -7,6 +7,7 @@ neither hide nor reorder what stands beside it.
 
 from __future__ import annotations
 
+import math
 import re
 from html import escape
 
@@ -43,6 +44,16 @@ def one_line(value: object, limit: int = 80) -> str:
     """`shown` on a single line, for labels of widgets and axes."""
     text = " ".join(str("" if value is None else value)[: 4 * limit].split())
     return shown(text, limit) + ("…" if len(text) > limit else "")
+
+
+def known(x: float | None, digits: int | None = None) -> float | None:
+    """A number for the browser: rounded, and null where it is not known."""
+    return None if x is None or not math.isfinite(x) else float(x) if digits is None else round(float(x), digits)
+
+
+def fixed(x: float | None, digits: int = 3) -> str:
+    """A number with so many decimals; a dash where there is none."""
+    return "–" if x is None or x != x else f"{x:.{digits}f}"
 
 
 def count(n: float) -> str:

@@ -15,7 +15,7 @@ import numpy as np
 
 from workbench.runs.steering.inbox import Request
 from workbench.views.data.settings import SETTINGS, figure
-from workbench.views.data.steering import Told, recorded, waits
+from workbench.views.data.steering import Command, recorded, waits
 from workbench.views.data.text import html, one_line, percent
 from workbench.views.parts import theme
 
@@ -58,7 +58,7 @@ class Asked(NamedTuple):
     """A request of these controls and, once it is known, what became of it."""
 
     request: Request
-    told: Told
+    told: Command
 
     @property
     def settled(self) -> bool:
@@ -201,7 +201,7 @@ class Controls:
             if self.became.value != lines:
                 self.became.value = lines
 
-    def _told(self, asked: Asked, made: int) -> Told:
+    def _told(self, asked: Asked, made: int) -> Command:
         request = asked.request
         if (answer := self.session.answer(request)) is None:
             return asked.told._replace(why=self.session.told(request))
@@ -252,7 +252,7 @@ class Controls:
         display(self.panel)
 
 
-def _became(told: Told) -> str:
+def _became(told: Command) -> str:
     """A request and what became of it, as a line of HTML."""
     color = {"applied": theme.PASS, "refused": theme.BUDGET["failed"]}.get(told.state, theme.ASKED)
     return f"<div><b>{html(told.what, 120)}</b> <span style='color:{color}'>{html(told.line, 300)}</span></div>"

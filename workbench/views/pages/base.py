@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import panel as pn
 
-from workbench.views.data.sql_text import Asked
+from workbench.views.data.sql_text import Query
 from workbench.views.parts.picker import ELSEWHERE
 
 if TYPE_CHECKING:
@@ -37,6 +37,6 @@ class Page:
         raise NotImplementedError
 
     @property
-    def asked(self) -> list[Asked]:
+    def asked(self) -> list[Query]:
         """The questions behind the views, as they stand now."""
         return []

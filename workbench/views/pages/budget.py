@@ -2,39 +2,42 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import numpy as np
 import panel as pn
 import panel_material_ui as pmui
 
-from workbench.views.data.budget import OTHER, BudgetOf, asks, budget, decisions
+from workbench.views.data.budget import OTHER, Spending, asks, budget, decisions
 from workbench.views.data.records import Stack
 from workbench.views.data.run import RunData, Source
 from workbench.views.data.selection import Selection
-from workbench.views.data.sql_text import Asked
+from workbench.views.data.sql_text import Query
 from workbench.views.data.text import count, percent
 from workbench.views.pages.base import Page
-from workbench.views.parts import cards, cards_budget
+from workbench.views.parts import cards, cards_budget, theme
 from workbench.views.parts.layout import card, grid, pane, plot, put
 from workbench.views.parts.plots import StackPlot, follow, steps_range
-from workbench.views.parts.plots_budget import KINDS, PARTS, AskedPlot, SavingsPlot
+from workbench.views.parts.plots_budget import KINDS, LINES, PARTS, AskedPlot, SavingsPlot
 from workbench.views.parts.steps import SharedSteps
-from workbench.views.parts.table import Head, Line, Listing, because, cell, number
+from workbench.views.parts.table import Column, Row, Table, because, cell, number
 
 LOGS = ("asks", "tests inside rollouts")
 SORTS = ("most spent", "most wasted", "largest share wasted", "least spent")
 LEAST = 8
 """Rollouts from which a prompt's share of waste is looked at."""
 
-PROMPTS = (Head("prompt", "text"), Head("rollouts", "n"), Head("tokens", "n"), Head("wasted", "n", "zero advantage, dropped, pruned, discarded or failed"), Head("where it went", "bar"))  # fmt: skip
+PROMPTS = (Column("prompt", "text"), Column("rollouts", "n"), Column("tokens", "n"), Column("wasted", "n", "zero advantage, dropped, pruned, discarded or failed"), Column("where it went", "bar"))  # fmt: skip
 STRATA = (
-    Head("stratum"),
-    Head("rollouts", "n"),
-    Head("tokens", "n"),
-    Head("wasted", "n"),
-    Head("where it went", "bar"),
+    Column("stratum"),
+    Column("rollouts", "n"),
+    Column("tokens", "n"),
+    Column("wasted", "n"),
+    Column("where it went", "bar"),
 )
-ASKS = (Head("step", "n"), Head("prompt", "text"), Head("purpose", "line"), Head("asked", "n"), Head("solved", "n"), Head("tokens", "n"), Head("asked because", "", "the numbers the decision was made from"))  # fmt: skip
-TESTS = (Head("step", "n"), Head("kind", "line"), Head("outcome", "line"), Head("at", "", "node or rollout, and its token"), Head("from these numbers"), Head("stands for", "n", "tests that this row stands for"))  # fmt: skip
+ASKS = (Column("step", "n"), Column("prompt", "text"), Column("purpose", "line"), Column("asked", "n"), Column("solved", "n"), Column("tokens", "n"), Column("asked because", "", "the numbers the decision was made from"))  # fmt: skip
+TESTS = (Column("step", "n"), Column("kind", "line"), Column("outcome", "line"), Column("at", "", "node or rollout, and its token"), Column("from these numbers"), Column("stands for", "n", "tests that this row stands for"))  # fmt: skip
 
 
 class BudgetPage(Page):
@@ -61,10 +64,10 @@ class BudgetPage(Page):
         self.log = pmui.RadioButtonGroup(options=list(LOGS), value=LOGS[0], width=240, **c)
         self.which = pmui.Checkbox(label="only the step looked at", value=False, size="small", margin=(2, 12, 0, 0))
         self.done = pmui.Checkbox(label="only what changed something", value=False, size="small", margin=(2, 12, 0, 0))
-        self.strata = Listing(STRATA, size=8, turned=lambda _: self._draw_strata())
-        self.prompts = Listing(PROMPTS, self._picked, lambda _: self._draw_prompts(), size=8)
-        self.asks = Listing(ASKS, self._picked_ask, lambda _: self._draw_log(), size=12, stacks=True)
-        self.tests = Listing(TESTS, turned=lambda _: self._draw_log(), size=12, stacks=True, visible=False)
+        self.strata = Table(STRATA, size=8, turned=lambda _: self._draw_strata())
+        self.prompts = Table(PROMPTS, self._picked, lambda _: self._draw_prompts(), size=8)
+        self.asks = Table(ASKS, self._picked_ask, lambda _: self._draw_log(), size=12, stacks=True)
+        self.tests = Table(TESTS, turned=lambda _: self._draw_log(), size=12, stacks=True, visible=False)
         self.sort.param.watch(lambda _: self._again(self.prompts, self._draw_prompts), "value")
         for widget in (self.log, self.which, self.done):
             widget.param.watch(lambda _: self._again(self._listed, self._draw_log), "value")
@@ -89,12 +92,12 @@ class BudgetPage(Page):
         self.chosen.param.update(step=int(step), prompt=prompt)
 
     @staticmethod
-    def _again(listing: Listing, draw) -> None:
+    def _again(listing: Table, draw) -> None:
         listing.first = 0
         draw()
 
     @property
-    def _listed(self) -> Listing:
+    def _listed(self) -> Table:
         return self.asks if self.log.value == LOGS[0] else self.tests
 
     # what the shell hands over
@@ -110,15 +113,25 @@ class BudgetPage(Page):
             self.text["ledger"],
             cards.head("Ledger", "<span>the whole run</span>") + cards_budget.ledger(b.ledger, b.used_again),
         )
-        put(self.text["asked"], cards_budget.asked_head())
+        lines = (
+            ("asked", "asked for", "dots"),
+            ("spent", "generated", "line"),
+            ("useful", "trained on with signal", "line"),
+        )
+        keys = [cards.key(LINES[name], label, form=form) for name, label, form in lines]
+        put(self.text["asked"], cards.head("Query and spent", *keys))
         self.made.update(b.asked)
-        put(self.text["savings"], cards_budget.savings_head() + cards_budget.savings(b.savings))
+        keys = (
+            cards.key(LINES["spent"], "tokens generated", form="line"),
+            cards.key(theme.ASKED, "one by one", form="dots"),
+        )
+        put(self.text["savings"], cards.head("Saved by sharing and cutting", *keys) + cards_budget.savings(b.savings))
         self.saved.update(b.savings)
         self._draw_strata()
         self._draw_prompts()
         self._draw_log()
 
-    def _draw_stack(self, b: BudgetOf) -> None:
+    def _draw_stack(self, b: Spending) -> None:
         unit = self.chosen.unit
         self.stack.figure.yaxis.axis_label = f"{unit} per step"
         stack = b.stacks[unit]
@@ -190,7 +203,7 @@ class BudgetPage(Page):
         put(self.text["log"], cards.head("Decisions", f"<span>newest step first; {note}</span>"))
 
     @property
-    def asked(self) -> list[Asked]:
+    def asked(self) -> list[Query]:
         """The questions behind the cards."""
         run = {"run": self.chosen.run}
         step = (self.chosen.step or (self._data.step if self._data else 0)) if self.which.value else None
@@ -199,14 +212,14 @@ class BudgetPage(Page):
             ("page_asks", page) if self.log.value == LOGS[0] else ("page_decisions", {**page, "done": self.done.value})
         )
         return [
-            Asked("Ledger, where the budget went", "page_spent", run),
-            Asked("Ledger: does every step add up", "ledger_by_step", run),
-            Asked("Ledger: evaluation", "page_evaluation", run),
-            Asked("Asked and spent", "page_asked", run),
-            Asked("Saved by sharing and cutting", "savings_by_step", run),
-            Asked("By prompt and stratum", "page_prompt_costs", run),
-            Asked("Decisions", *log),
-            Asked("Decisions by kind", "decisions_by_kind", run),
+            Query("Ledger, where the budget went", "page_spent", run),
+            Query("Ledger: does every step add up", "ledger_by_step", run),
+            Query("Ledger: evaluation", "page_evaluation", run),
+            Query("Query and spent", "page_asked", run),
+            Query("Saved by sharing and cutting", "savings_by_step", run),
+            Query("By prompt and stratum", "page_prompt_costs", run),
+            Query("Decisions", *log),
+            Query("Decisions by kind", "decisions_by_kind", run),
         ]
 
 
@@ -229,31 +242,33 @@ def _most(tests: dict[tuple[str, str], float], n: int = 4) -> list[tuple[tuple[s
     return sorted(tests.items(), key=lambda item: -item[1])[:n]
 
 
-def _costs(key: str, name: dict, cost, unit: str, i: int, most: float) -> Line:
+def _costs(key: str, name: dict, cost, unit: str, i: int, most: float) -> Row:
     parts = getattr(cost, unit)
     bars = [(float(v[i]) / most, PARTS[p], f"{p}: {int(v[i]):,} {unit}") for p, v in parts.items() if v[i]]
     whole = cost.total("tokens")[i]
     lost = cost.wasted("tokens")[i] / whole if whole else float("nan")
-    return Line(key, (name, f"{int(cost.total('rollouts')[i]):,}", f"{int(whole):,}", percent(lost), cell(bars=bars)))
+    return Row(key, (name, f"{int(cost.total('rollouts')[i]):,}", f"{int(whole):,}", percent(lost), cell(bars=bars)))
 
 
-def _ask(r) -> Line:
-    solved = "–" if r.solved != r.solved or not r.tried else f"{r.solved:g} of {r.tried:,}"
-    purpose = cell(r.purpose, note=" · ".join(x for x in (f"round {r.round + 1}" if r.round else "", r.start) if x))
-    return Line(
-        f"{r.step}|{r.prompt}",
-        (
-            f"{r.step:,}",
-            cell(r.text or r.prompt, note=r.stratum),
-            purpose,
-            f"{r.n:,}",
-            solved,
-            f"{r.tokens:,}",
-            because(r.why),
-        ),
+def _ask(r: Mapping[str, Any]) -> Row:
+    solved = "–" if r["solved"] is None or not r["tried"] else f"{r['solved']:g} of {r['tried']:,}"
+    start = "" if r["start_kind"] == "prompt" else f"from a {r['start_kind']}"
+    purpose = " · ".join(x for x in (f"round {r['round'] + 1}" if r["round"] else "", r["context"], start) if x)
+    prompt = cell(r["text"] or r["prompt_id"], note=r["stratum"] or "")
+    cells = (
+        prompt,
+        cell(r["purpose"], note=purpose),
+        f"{r['n']:,}",
+        solved,
+        f"{r['tokens']:,}",
+        because(dict(r["why"] or ())),
     )
+    return Row(f"{r['step']}|{r['prompt_id']}", (f"{r['step']:,}", *cells))
 
 
-def _test(r) -> Line:
-    at = cell(r.node, note=f"token {r.at_token:,}" + (f" · {r.prompt}" if r.prompt else ""))
-    return Line("", (f"{r.step:,}", r.kind, r.outcome, at, cell(chips=r.inputs) if r.inputs else "–", number(r.weight)))
+def _test(r: Mapping[str, Any]) -> Row:
+    prompt, inputs = r["prompt_id"], dict(r["inputs"] or ())
+    at = cell(r["node_id"], note=f"token {r['at_token'] or 0:,}" + (f" · {prompt}" if prompt else ""))
+    weight = 1.0 if r["weight"] is None else r["weight"]
+    numbers = cell(chips=inputs) if inputs else "–"
+    return Row("", (f"{r['step']:,}", r["kind"] or "", r["outcome"] or "", at, numbers, number(weight)))

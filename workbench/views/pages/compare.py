@@ -11,17 +11,17 @@ from workbench.analysis.intervals import Interval
 from workbench.views.data.compare import AXES, EVALUATED, FEW, METRICS, SHARES, Compared, columns_of, compared
 from workbench.views.data.run import RunData, Source
 from workbench.views.data.selection import Selection
-from workbench.views.data.sql_text import Asked
+from workbench.views.data.sql_text import Query
 from workbench.views.data.text import count, html, one_line
 from workbench.views.pages.base import Page
 from workbench.views.parts import cards
 from workbench.views.parts.layout import card, grid, pane, plot, put
 from workbench.views.parts.plots_compare import ComparePlot, looks
-from workbench.views.parts.table import Head, Line, Listing, cell
+from workbench.views.parts.table import Column, Row, Table, cell
 
 FIELD = {"size": "small", "margin": (10, 12, 0, 0)}
-RUNS = (Head("shown", "line", "a click shows or leaves out the run"), Head("run", "text"), Head("seed", "n"), Head("steps", "n"), Head("rollouts", "n"), Head("latest", "n"))  # fmt: skip
-TABLE = (Head("pipeline", "text"), Head("seeds", "n"), Head("at equal cost", "bar", "mean over the seeds at the dashed line"), Head("to the baseline", "n", "difference with its 95 % interval, paired by seed"), Head("on the way", "n", "mean over the common range of cost"))  # fmt: skip
+RUNS = (Column("shown", "line", "a click shows or leaves out the run"), Column("run", "text"), Column("seed", "n"), Column("steps", "n"), Column("rollouts", "n"), Column("latest", "n"))  # fmt: skip
+TABLE = (Column("pipeline", "text"), Column("seeds", "n"), Column("at equal cost", "bar", "mean over the seeds at the dashed line"), Column("to the baseline", "n", "difference with its 95 % interval, paired by seed"), Column("on the way", "n", "mean over the common range of cost"))  # fmt: skip
 
 
 class ComparePage(Page):
@@ -42,8 +42,8 @@ class ComparePage(Page):
         self.baseline = pmui.Select(label="Baseline", options={}, width=240, visible=False, **FIELD)
         self.metric.param.watch(self._measured, "value")
         self.baseline.param.watch(lambda _: self._drawing or self._redraw(), "value")
-        self.table = Listing(TABLE, size=12, turned=lambda _: self._redraw())
-        self.runs = Listing(RUNS, self._picked, lambda _: self._redraw(), size=10)
+        self.table = Table(TABLE, size=12, turned=lambda _: self._redraw())
+        self.runs = Table(RUNS, self._picked, lambda _: self._redraw(), size=10)
         self.newest = pmui.Button(
             label=f"Show the {FEW} newest",
             size="small",
@@ -133,7 +133,7 @@ class ComparePage(Page):
         share = made.metric in SHARES
         most = max([abs(r["final"]) for r in rows] + [1e-9])
         lines = [
-            Line("", (
+            Row("", (
                 cell(r["pipeline"], note="the baseline" if c and r["pipeline"] == c.baseline else ""),
                 f"{r['seeds']}",
                 cell(_value(r["final"], share), bars=[(abs(r["final"]) / most, look[r["pipeline"]][0], "mean over seeds")]),
@@ -164,29 +164,29 @@ class ComparePage(Page):
         note = f"<span>{len(made.curves):,} of {len(every):,} drawn; a row shows a run or leaves it out</span>"
         put(self.text["runs"], cards.head("Runs", note))
 
-    def _run(self, run: str, shown: bool, latest: float | None, share: bool, made: Compared) -> Line:
+    def _run(self, run: str, shown: bool, latest: float | None, share: bool, made: Compared) -> Row:
         row = next((r for r in self.source.runs if r["run"] == run), None)
         known = columns_of(self.source, run) if row is not None and shown else None
         about = made.left_out.get(run) or (known.label if known else str((row or {}).get("name") or ""))
         spent = count(float(known.cost["rollouts"][-1])) if known and len(known.step) else "–"
         seed = (row or {}).get("seed")
         steps = f"{row['last_step'] or 0:,}" if row else "–"
-        return Line(run, (
+        return Row(run, (
             "✓" if shown else "·", cell(run, note=one_line(about, 120)), "–" if seed is None else str(seed), steps, spent,
             "–" if latest is None else _value(latest, share),
         ))  # fmt: skip
 
     @property
-    def asked(self) -> list[Asked]:
+    def asked(self) -> list[Query]:
         """The questions behind the cards; all but the first are asked of each run shown."""
         run = self._shown()[0] if self._shown() else ""
         return [
-            Asked("At equal cost: evaluation", "compare_runs", {"runs": self._shown()}),
-            Asked("Evaluation of one run", "page_evaluation", {"run": run}),
-            Asked("Training of one run", "reward_by_step", {"run": run}),
-            Asked("Cost of one run", "costs_by_step", {"run": run}),
-            Asked("Evaluation set of one run", "page_eval_prompts", {"run": run}),
-            Asked("Runs", "runs"),
+            Query("At equal cost: evaluation", "compare_runs", {"runs": self._shown()}),
+            Query("Evaluation of one run", "page_evaluation", {"run": run}),
+            Query("Training of one run", "reward_by_step", {"run": run}),
+            Query("Cost of one run", "costs_by_step", {"run": run}),
+            Query("Evaluation set of one run", "page_eval_prompts", {"run": run}),
+            Query("Runs", "runs"),
         ]
 
 

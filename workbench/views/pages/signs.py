@@ -12,7 +12,7 @@ from workbench.views.data.pair import PAIR, Pair, compared, estimators
 from workbench.views.data.run import RunData, Source
 from workbench.views.data.selection import Selection
 from workbench.views.data.signs import RATES, Rates, against, rates
-from workbench.views.data.sql_text import Asked
+from workbench.views.data.sql_text import Query
 from workbench.views.data.text import html
 from workbench.views.data.tokens import siblings
 from workbench.views.pages.base import Page
@@ -206,25 +206,25 @@ class SignsPage(Page):
             self._draw_pair(self._data)
 
     @property
-    def asked(self) -> list[Asked]:
+    def asked(self) -> list[Query]:
         """The questions behind the cards."""
         run, place = {"run": self.chosen.run}, self.picker.place
         found = [
-            Asked("Signs against a pool, by step", "sign_flips", {**run, "since": 0}),
-            Asked("Signs against a pool, by group size and difficulty", "page_signs", {**run, "since": 0}),
-            Asked("Signs against a posterior: what it is made from", "page_sign_rows", {**run, "since": 0}),
+            Query("Signs against a pool, by step", "sign_flips", {**run, "since": 0}),
+            Query("Signs against a pool, by group size and difficulty", "page_signs", {**run, "since": 0}),
+            Query("Signs against a posterior: what it is made from", "page_sign_rows", {**run, "since": 0}),
         ]
         if place is None:
             return found
         g = place.group
         return [
             *found,
-            Asked(
+            Query(
                 "One group: rollouts and baseline",
                 "page_siblings",
                 {**run, "step": g.step, "rank": g.rank, "group": g.group},
             ),
-            Asked("One group: its references", "page_reference", {**run, "prompt": g.prompt, "step": g.step}),
+            Query("One group: its references", "page_reference", {**run, "prompt": g.prompt, "step": g.step}),
         ]
 
 

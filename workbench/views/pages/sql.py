@@ -17,7 +17,7 @@ from panel.models.tabulator import THEME_PATH
 
 from workbench.store.questions import load
 from workbench.views.data.sql import CELL, EXACT, ROWS, SECONDS, Answer, ask, defaults, names_in
-from workbench.views.data.sql_text import Asked
+from workbench.views.data.sql_text import Query
 from workbench.views.data.text import duration, html
 from workbench.views.pages.base import Page
 from workbench.views.parts import cards, theme
@@ -210,10 +210,10 @@ class SqlPage(Page):
         self.figure.xaxis.axis_label, self.figure.yaxis.axis_label = self.x.value, self.y.value
 
     @property
-    def asked(self) -> list[Asked]:
+    def asked(self) -> list[Query]:
         """The statement in the box."""
         text = self.box.value_input or self.box.value
-        return [Asked("Answer", text, self.params)]
+        return [Query("Answer", text, self.params)]
 
     # what the shell hands over
 

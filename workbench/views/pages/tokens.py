@@ -7,7 +7,7 @@ from typing import Any
 from workbench.views.data.groups import Place, place_of
 from workbench.views.data.run import RunData, Source
 from workbench.views.data.selection import Selection
-from workbench.views.data.sql_text import Asked
+from workbench.views.data.sql_text import Query
 from workbench.views.data.text import ALL, html, signed
 from workbench.views.data.tokens import Sibling, coverage, siblings, spoken
 from workbench.views.pages.base import Page
@@ -77,22 +77,22 @@ class TokensPage(Page):
             self.view.show(columns(spoken(data, g, row), kept, largest(beside)), beside)
 
     @property
-    def asked(self) -> list[Asked]:
+    def asked(self) -> list[Query]:
         """The questions behind the view."""
         run, place = {"run": self.chosen.run}, self.picker.place
         if place is None or self._row is None:
-            return [Asked("Groups of a step", "page_groups", {**run, "step": 1})]
+            return [Query("Groups of a step", "page_groups", {**run, "step": 1})]
         return _asked(run, place, self._row)
 
 
-def _asked(run: dict[str, object], place: Place, row: Sibling) -> list[Asked]:
+def _asked(run: dict[str, object], place: Place, row: Sibling) -> list[Query]:
     g = place.group
     step = {**run, "step": g.step}
     return [
-        Asked("Groups of the step", "page_groups", step),
-        Asked("Rollouts of the group", "page_siblings", {**step, "rank": g.rank, "group": g.group}),
-        Asked("Tokens", "page_tokens", {**step, "rank": g.rank, "row": row.row}),
-        Asked("What is kept", "page_coverage", step),
+        Query("Groups of the step", "page_groups", step),
+        Query("Rollouts of the group", "page_siblings", {**step, "rank": g.rank, "group": g.group}),
+        Query("Tokens", "page_tokens", {**step, "rank": g.rank, "row": row.row}),
+        Query("What is kept", "page_coverage", step),
     ]
 
 

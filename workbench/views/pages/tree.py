@@ -5,7 +5,7 @@ from __future__ import annotations
 from workbench.views.data.groups import place_of
 from workbench.views.data.run import RunData, Source
 from workbench.views.data.selection import Selection
-from workbench.views.data.sql_text import Asked
+from workbench.views.data.sql_text import Query
 from workbench.views.data.tree import tree
 from workbench.views.pages.base import Page
 from workbench.views.parts import cards
@@ -60,20 +60,20 @@ class TreePage(Page):
         self.view.show(grown, place.group.text, place.rollout)
 
     @property
-    def asked(self) -> list[Asked]:
+    def asked(self) -> list[Query]:
         """The questions behind the cards."""
         run, place = {"run": self.chosen.run}, self.picker.place
         if place is None:
-            return [Asked("Groups of a step", "page_groups", {**run, "step": 1})]
+            return [Query("Groups of a step", "page_groups", {**run, "step": 1})]
         g = place.group
         where = {**run, "step": g.step, "rank": g.rank, "group": g.group}
         return [
-            Asked("Groups of the step", "page_groups", {**run, "step": g.step}),
-            Asked("Tree: segments, values and fates", "page_tree", where),
-            Asked("Tree: with the text of each rollout", "tree_of_group", where),
-            Asked("What the segments say", "page_segments", {**run, "step": g.step, "rank": g.rank, **self._first}),
-            Asked("Tests for forks and cuts", "page_tests", where),
-            Asked("What it cost", "savings_by_group", {**run, "since": g.step - 1}),
+            Query("Groups of the step", "page_groups", {**run, "step": g.step}),
+            Query("Tree: segments, values and fates", "page_tree", where),
+            Query("Tree: with the text of each rollout", "tree_of_group", where),
+            Query("What the segments say", "page_segments", {**run, "step": g.step, "rank": g.rank, **self._first}),
+            Query("Tests for forks and cuts", "page_tests", where),
+            Query("What it cost", "savings_by_group", {**run, "since": g.step - 1}),
         ]
 
 

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
 from workbench.views.data.binning import per_row
-from workbench.views.data.records import Curves, Evaluation, Group, History, Note, Prompts, RunFacts, Stack
+from workbench.views.data.records import Curves, Evaluation, Group, History, Prompts, RunFacts, Stack
 from workbench.views.data.selection import OBSERVED
-from workbench.views.data.sql_text import Asked
-from workbench.views.data.steering import Told
-from workbench.views.data.text import count, duration, html, percent
+from workbench.views.data.sql_text import Query
+from workbench.views.data.steering import Command
+from workbench.views.data.text import count, duration, fixed, html, percent
 from workbench.views.parts import theme
 
 STATUS = {
@@ -43,6 +44,16 @@ def stat(name: str, value: str, note: str = "") -> str:
     return f'<div class="stat"><div class="name">{html(name)}</div><div class="value">{value}</div><div class="note">{note}</div></div>'
 
 
+def table(forms: str, rows: Iterable[Sequence[str]], heads: Sequence[str] = ()) -> str:
+    """Rows of ready HTML as a table. forms: a letter for each column, n for numbers and t for text."""
+
+    def line(tag: str, cells: Sequence[str]) -> str:
+        made = (f"<{tag}{' class=n' * (form == 'n')}>{cell}</{tag}>" for form, cell in zip(forms, cells, strict=True))
+        return f"<tr>{''.join(made)}</tr>"
+
+    return f"<table>{line('th', heads) if heads else ''}{''.join(line('td', r) for r in rows)}</table>"
+
+
 def badge(status: str) -> str:
     """The status of a run as a coloured word."""
     color, word = STATUS.get(status, ("#8b949e", status or "unknown"))
@@ -61,7 +72,7 @@ def header(facts: RunFacts, curves: Curves, evaluation: Evaluation, budget: Stac
     stats = [
         stat("Step", f"{facts.step:,}{target}", badge(facts.status)),
         stat("Evaluation solved", *_learning(evaluation)),
-        stat("Training reward", _figure(lately(curves.reward)), f"last {LATELY} steps; moves with selection"),
+        stat("Training reward", fixed(lately(curves.reward)), f"last {LATELY} steps; moves with selection"),
         stat("Zero advantage", percent(lately(curves.zero)), f"of training rollouts, last {LATELY} steps"),
         stat(
             "Rollouts",
@@ -95,10 +106,6 @@ def _learning(e: Evaluation) -> tuple[str, str]:
     )
 
 
-def _figure(x: float) -> str:
-    return "–" if x != x else f"{x:.3f}"
-
-
 def _speed(curves: Curves) -> str:
     seconds, tokens = lately(curves.seconds), lately(curves.tokens)
     return f"{count(tokens / seconds)} tokens/s over the whole step" if seconds > 0 else ""
@@ -110,7 +117,7 @@ def curves_head(curves: Curves, evaluation: Evaluation) -> str:
     return head(
         "Learning",
         key(theme.LEARNING, "evaluation solved: learning", percent(last), "line"),
-        key(theme.MOVES, "training reward: moves with selection", _figure(lately(curves.reward)), "dots"),
+        key(theme.MOVES, "training reward: moves with selection", fixed(lately(curves.reward)), "dots"),
         key(theme.PASS, "training pass rate", percent(lately(curves.pass_rate)), "line"),
         key(theme.ZERO, "zero advantage", percent(lately(curves.zero)), "line"),
     )
@@ -132,11 +139,9 @@ def totals(stack: Stack, colors: Mapping[str, str], unit: str, reasons: Mapping[
         why = [(reason, n) for (kind, reason), n in reasons.items() if kind == k]
         note = ", ".join(f"{reason.replace('_', ' ')} {n:,.0f}" for reason, n in sorted(why, key=lambda r: -r[1])[:3])
         much = duration(amount[k]) if unit == "s" else f"{amount[k]:,.0f}"
-        rows.append(
-            f"<tr><td>{key(colors.get(k, '#8b949e'), k)}{f'<br><span class=quiet>{html(note)}</span>' if note else ''}</td>"
-            f'<td class="n">{much}</td><td class="n">{100 * amount[k] / whole:.0f} %</td></tr>'
-        )
-    return f'<div class="bar">{bar}</div><table>{"".join(rows)}</table>'
+        under = f"<br><span class=quiet>{html(note)}</span>" if note else ""
+        rows.append((key(colors.get(k, "#8b949e"), k) + under, much, f"{100 * amount[k] / whole:.0f} %"))
+    return f'<div class="bar">{bar}</div>{table("tnn", rows)}'
 
 
 def legend(stack: Stack, colors: Mapping[str, str]) -> list[str]:
@@ -158,7 +163,7 @@ def prompt(history: History, belief: str) -> str:
     answer = html(history.answer, 60) or "–"
     stats = [
         stat(f"Now, {belief}", now, band),
-        stat("Asked", f"{asked:,}", f"rollouts in {times:,} step{'s' * (times != 1)}; {share} solved"),
+        stat("Query", f"{asked:,}", f"rollouts in {times:,} step{'s' * (times != 1)}; {share} solved"),
         stat("Reference answer", f"<small>{answer}</small>", html(history.stratum, 40)),
     ]
     return f'<pre dir="auto">{html(history.text, 1500)}</pre><div class="stats">{"".join(stats)}</div>'
@@ -168,35 +173,29 @@ def group_line(group: Group) -> str:
     """Which group the completions belong to."""
     if not group.rows:
         return ""
-    right = sum(r.correct == 1 for r in group.rows)
+    right = sum(r["correct"] == 1 for r in group.rows)
     return (
         f'<div class="quiet">step {group.step:,} · {right} of {len(group.rows)} correct · reference answer '
         f"<code>{html(group.answer, 60)}</code></div><pre dir='auto'>{html(group.text, 600)}</pre>"
     )
 
 
-def notes(rows: Sequence[Note], shown: int = 6) -> str:
+def notes(rows: Sequence[Mapping[str, Any]], shown: int = 6) -> str:
     """The latest warnings, failures and remarks; those of one kind about one thing are one line."""
     if not rows:
         return '<div class="quiet">Nothing to tell: no warning, no failure.</div>'
-    latest: dict[tuple[str, str], Note] = {}
-    times: dict[tuple[str, str], int] = {}
+    alike: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
     for r in rows:
-        about = (r.kind, r.subject)
-        latest.setdefault(about, r)
-        times[about] = times.get(about, 0) + 1
-    lines = "".join(
-        f'<tr><td class="n">{r.step:,}</td><td class="{"" if r.kind == "note" else "warn"}">{html(r.kind, 20)}</td>'
-        f"<td><b>{html(r.subject, 40)}</b>{_times(times[about])}<br>{html(r.message, 300)}</td></tr>"
-        for about, r in list(latest.items())[:shown]
-    )
-    rest = len(latest) - shown
+        alike.setdefault((r["kind"], r["subject"]), []).append(r)
+    lines = []
+    for (kind, subject), same in list(alike.items())[:shown]:
+        times = f' <span class="quiet">×{len(same):,}, last:</span>' if len(same) > 1 else ""
+        word = html(kind, 20) if kind == "note" else f'<span class="warn">{html(kind, 20)}</span>'
+        about = f"<b>{html(subject, 40)}</b>{times}<br>{html(same[0]['message'], 300)}"
+        lines.append((f"{same[0]['step'] or 0:,}", word, about))
+    rest = len(alike) - shown
     more = f'<div class="quiet">and {rest:,} more kinds, in the store\'s table events</div>' if rest > 0 else ""
-    return f"<table>{lines}</table>{more}"
-
-
-def _times(n: int) -> str:
-    return f' <span class="quiet">×{n:,}, last:</span>' if n > 1 else ""
+    return table("ntt", lines) + more
 
 
 def empty(title: str, *lines: str) -> str:
@@ -212,21 +211,25 @@ def error(title: str, message: str, detail: str = "") -> str:
     return f'<div class="error" role="alert"><b>{html(title)}</b><br>{html(message, 1000)}{more}</div>'
 
 
-def told_table(told: Sequence[Told], shown: int = 12) -> str:
+def command_table(told: Sequence[Command], shown: int = 12) -> str:
     """What was asked of the run, by whom, and what became of it; the newest first."""
     if not told:
         return '<div class="quiet">Nothing was asked of this run yet.</div>'
-    lines = "".join(
-        f'<tr><td class="n">{f"{t.step:,}" if t.step or t.state != "asked" else "–"}</td><td><b>{html(t.what, 200)}</b></td>'
-        f'<td>{html(t.who, 60)}</td><td class="{"warn" if t.state == "refused" else ""}">{html(t.line, 400)}</td></tr>'
+    lines = [
+        (
+            f"{t.step:,}" if t.step or t.state != "asked" else "–",
+            f"<b>{html(t.what, 200)}</b>",
+            html(t.who, 60),
+            f'<span class="{"warn" if t.state == "refused" else ""}">{html(t.line, 400)}</span>',
+        )
         for t in told[:shown]
-    )
+    ]
     rest = len(told) - shown
     more = f'<div class="quiet">and {rest:,} more, in the store\'s table commands</div>' if rest > 0 else ""
-    return f'<table><tr><th class="n">step</th><th>what</th><th>who</th><th>outcome</th></tr>{lines}</table>{more}'
+    return table("nttt", lines, ("step", "what", "who", "outcome")) + more
 
 
-def asked(questions: Sequence[Asked]) -> str:
+def asked(questions: Sequence[Query]) -> str:
     """The questions behind the views of a page, each as a call and as SQL to be copied."""
     if not questions:
         return empty("No question", "What this page shows was not asked of the store.")

@@ -6,18 +6,17 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from workbench.views.data.budget import BudgetOf, Entry, Savings
-from workbench.views.data.records import Curves
+from workbench.views.data.budget import Entry, Spending
+from workbench.views.data.records import Columns, Curves
 from workbench.views.data.text import count, html, percent
-from workbench.views.parts import theme
-from workbench.views.parts.cards import empty, head, key, lately, stat
-from workbench.views.parts.plots_budget import KINDS, LINES
+from workbench.views.parts.cards import empty, lately, stat, table
+from workbench.views.parts.plots_budget import KINDS
 
 LEFT_OUT = "carried to a later step"
 """Counted where the rollout ends; its line tells what was under way at the ends of steps."""
 
 
-def figures(b: BudgetOf, curves: Curves) -> str:
+def figures(b: Spending, curves: Curves) -> str:
     """What was spent, what of it taught something, and what it saved."""
     tokens, rollouts = b.spent("tokens"), b.spent("rollouts")
     useful = sum(e.tokens for e in b.ledger if e.kind == "trained, with signal")
@@ -44,15 +43,6 @@ def _against(saved: float) -> str:
     return f"{count(saved)} tokens less than the rollouts one by one"
 
 
-def savings_head() -> str:
-    """Legend of the card on savings."""
-    return head(
-        "Saved by sharing and cutting",
-        key(LINES["spent"], "tokens generated", form="line"),
-        key(theme.ASKED, "one by one", form="dots"),
-    )
-
-
 def share(some: float, whole: float) -> str:
     """A share with a true minus; a dash without a whole."""
     return "–" if not whole else percent(some / whole).replace("-", "−")
@@ -68,50 +58,34 @@ def ledger(entries: Sequence[Entry], used_again: int) -> str:
         if e.purpose != purpose:
             n = sum(x.rollouts for x in entries if x.purpose == e.purpose and x.kind != LEFT_OUT)
             name = {"train": "for training", "eval": "for evaluation"}.get(e.purpose, f"for {e.purpose}")
-            rows.append(
-                f'<tr><td><b>{html(name, 40)}</b></td><td class="n"><b>{n:,}</b></td><td class="n"><b>{whole:,}</b></td><td></td></tr>'
-            )
+            rows.append((f"<b>{html(name, 40)}</b>", f"<b>{n:,}</b>", f"<b>{whole:,}</b>", ""))
             purpose = e.purpose
         if e.purpose != "train":
             continue
         patch = f'<span class="key"><i style="background:{KINDS.get(e.kind, "#8b949e")}"></i></span> '
         why = f'<div class="quiet">{html(e.reason.replace("_", " "), 60)}</div>' if e.reason else ""
         of = "" if e.kind == LEFT_OUT else f"{100 * e.tokens / whole:.1f} %"
-        rows.append(f'<tr><td>{patch}{html(e.kind, 60)}{why}</td><td class="n">{e.rollouts:,}</td><td class="n">{e.tokens:,}</td><td class="n">{of}</td></tr>')  # fmt: skip
-    titles = (
-        '<tr class="quiet"><th></th><th class="n">rollouts</th><th class="n">tokens</th><th class="n">of them</th></tr>'
-    )
+        rows.append((f"{patch}{html(e.kind, 60)}{why}", f"{e.rollouts:,}", f"{e.tokens:,}", of))
+    heads = [f'<span class="quiet">{h}</span>' for h in ("", "rollouts", "tokens", "of them")]
     again = f'<div class="quiet">Besides, {used_again:,} rollouts of earlier steps or from elsewhere were used: no new tokens.</div>' if used_again else ""  # fmt: skip
     later = '<div class="quiet">Carried rollouts are counted in the step in which they end.</div>' if any(e.kind == LEFT_OUT for e in entries) else ""  # fmt: skip
-    return f"<table>{titles}{''.join(rows)}</table>{again}{later}"
+    return f"{table('tnnn', rows, heads)}{again}{later}"
 
 
-def asked_head() -> str:
-    """Legend of the card on asked and spent rollouts."""
-    return head(
-        "Asked and spent",
-        key(LINES["asked"], "asked for", form="dots"),
-        key(LINES["spent"], "generated", form="line"),
-        key(LINES["useful"], "trained on with signal", form="line"),
-    )
-
-
-def savings(s: Savings) -> str:
+def savings(s: Columns) -> str:
     """What trees and pruning saved, and what was given up for it."""
     if not len(s.step):
         return empty("Nothing generated yet", "No step is recorded yet.")
     made, kept, flat = (int(c.sum()) for c in (s.generated, s.kept, s.flat_equivalent))
-    rows = [
+    parts = [
         ("kept", kept, "on the path of a rollout that was not given up, shared prefixes once"),
         ("pruned", int(s.pruned.sum()), "on the paths of pruned rollouts alone"),
         ("discarded", int(s.discarded.sum()), "on the paths of discarded rollouts alone"),
         ("probes and the like", int(s.probe.sum()), "not for training"),
     ]
-    lines = "".join(
-        f'<tr><td>{name}<div class="quiet">{what}</div></td><td class="n">{n:,}</td><td class="n">{share(n, made)}</td></tr>'
-        for name, n, what in rows
-        if n or name == "kept"
-    )
+    parts = [part for part in parts if part[1] or part[0] == "kept"]
+    parts.append(("one by one", flat, "what the kept rollouts would have cost alone"))
+    rows = [(f'{name}<div class="quiet">{what}</div>', f"{n:,}", share(n, made)) for name, n, what in parts]
     factor = flat / kept if kept else 1.0
     note = (
         f"Each kept token stood for {factor:.2f} tokens of rollouts generated one by one."
@@ -122,5 +96,4 @@ def savings(s: Savings) -> str:
     cut = (
         f" Pruning spared about {count(spared)} tokens more, had the given-up rollouts gone on." if spared >= 1 else ""
     )
-    whole = f'<tr><td>one by one<div class="quiet">what the kept rollouts would have cost alone</div></td><td class="n">{flat:,}</td><td class="n">{share(flat, made)}</td></tr>'
-    return f'<table>{lines}{whole}</table><div class="quiet">{note}{cut}</div>'
+    return f'{table("tnn", rows)}<div class="quiet">{note}{cut}</div>'

@@ -6,14 +6,14 @@ Long texts are cut; "show all" asks the server for one text, and the page then s
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import ClassVar
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
 
 import param
 from panel.custom import JSComponent
 
-from workbench.views.data.records import Completion, Group
-from workbench.views.data.text import ALL, CUT, shown
+from workbench.views.data.records import Group
+from workbench.views.data.text import ALL, CUT, known, shown
 from workbench.views.parts.theme import asset
 
 
@@ -47,21 +47,17 @@ class Completions(JSComponent):
             self._send_msg({"rows": rows})
 
 
-def row(c: Completion) -> dict:
-    """A completion as plain values for the browser: null for NaN, text cut and made visible."""
-    became = dict.fromkeys(shown(x, 40) for x in (c.finish, c.fate, c.reason.replace("_", " ")) if x)  # each once
-    note = " · ".join([f"{c.length:,} tokens", *became, *([f"read as {shown(c.answer, 40)}"] if c.answer else [])])
+def row(c: Mapping[str, Any]) -> dict:
+    """A rollout of `Group.rows` as plain values for the browser: text cut and made visible, null for what is not known."""
+    reason = (c["reason"] or "").replace("_", " ")
+    became = dict.fromkeys(shown(x, 40) for x in (c["finish"], c["fate"], reason) if x)  # each once
+    answer = [f"read as {shown(c['answer'], 40)}"] if c["answer"] else []
+    characters = c["characters"] or 0
     return {
-        "id": c.id,
-        "text": shown(c.text, CUT) or "(empty)",
-        "more": f"show all {c.characters:,} characters" if c.characters > CUT else "",
-        "reward": _value(c.reward),
-        "correct": _value(c.correct),
-        "advantage": _value(c.advantage),
-        "parts": [[shown(k, 24), float(v)] for k, v in c.parts.items() if v == v][:6],
-        "note": note,
+        "id": c["rollout_id"],
+        "text": shown(c["text"], CUT) or "(empty)",
+        "more": f"show all {characters:,} characters" if characters > CUT else "",
+        "parts": [[shown(k, 24), float(v)] for k, v in c["parts"].items() if v is not None and v == v][:6],
+        "note": " · ".join([f"{c['length'] or 0:,} tokens", *became, *answer]),
+        **{name: known(c[name]) for name in ("reward", "correct", "advantage")},
     }
-
-
-def _value(x: float) -> float | None:
-    return None if x != x else float(x)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import panel as pn
 import panel_material_ui as pmui
 
@@ -35,6 +38,18 @@ def offer(select: pmui.Select, options: dict[str, object], value: object) -> Non
     select.param.update(options=options, value=value)
     if stays:
         select.param.trigger("value")
+
+
+def button(label: str, icon: str, act: Callable[[], object], **more: Any) -> pmui.Button:
+    """A small outlined button."""
+    looks = {"size": "small", "variant": "outlined", "margin": (10, 6, 0, 0)}
+    return pmui.Button(label=label, icon=icon, on_click=lambda _: act(), **(looks | more))
+
+
+def field(kind: Callable[..., Any], label: str, width: int | None = None, *source: Any, **more: Any) -> Any:
+    """A small widget with a label: a class of panel-material-ui, or its `from_param` with the parameter."""
+    place = {"size": "small", "margin": (10, 12, 0, 0)} | ({"width": width} if width else {})
+    return kind(*source, label=label, **(place | more))
 
 
 def _box(style: str, parts: tuple[pn.viewable.Viewable, ...]) -> pn.Column:

@@ -20,7 +20,7 @@ from workbench.views.data.text import one_line
 from workbench.views.parts import theme
 
 if TYPE_CHECKING:
-    from workbench.views.data.steering import Told
+    from workbench.views.data.steering import Command
 
 
 def percents() -> NumeralTickFormatter:
@@ -118,7 +118,7 @@ class CurvesPlot:
         )
         self.figure = p
 
-    def mark(self, told: Sequence[Told]) -> None:
+    def mark(self, told: Sequence[Command]) -> None:
         """Commands on the time axis, between the steps before and after."""
         made = {
             "step": [t.step - 0.5 for t in told], "at": [t.step for t in told],

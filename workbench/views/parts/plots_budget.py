@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 from bokeh.models import ColumnDataSource, CustomJSTickFormatter, HoverTool, NumeralTickFormatter, Range1d
 
-from workbench.views.data.budget import OTHER, Asked, Savings
+from workbench.views.data.budget import OTHER
+from workbench.views.data.records import Columns, thinned
 from workbench.views.parts import theme
 from workbench.views.parts.plots import canvas
 
@@ -32,16 +33,6 @@ MOST = 400
 """Points of a line at most; a longer run is drawn as means over neighbouring steps."""
 
 
-def thinned(step: np.ndarray, *columns: np.ndarray) -> tuple[np.ndarray, ...]:
-    """(S,) columns in at most MOST points: the last step of each piece, and the means over it."""
-    k = max(1, -(-len(step) // MOST))
-    if k == 1:
-        return (step, *columns)
-    at = np.arange(0, len(step), k)
-    n = np.diff(np.append(at, len(step)))
-    return (step[at + n - 1], *(np.add.reduceat(c, at) / n for c in columns))
-
-
 class AskedPlot:
     """Training rollouts of each step: asked for, generated, and trained on with an advantage that is not zero."""
 
@@ -62,9 +53,9 @@ class AskedPlot:
         p.add_tools(HoverTool(renderers=[line], mode="vline", tooltips=tips))
         self.figure = p
 
-    def update(self, a: Asked) -> None:
+    def update(self, a: Columns) -> None:
         """Draw these steps."""
-        step, asked, spent, useful = thinned(a.step, a.asked, a.spent, a.useful)
+        step, asked, spent, useful = thinned(MOST, a.step, a.asked, a.spent, a.useful)
         self.source.data = {"step": step, "asked": asked, "spent": spent, "useful": useful}
 
 
@@ -88,7 +79,7 @@ class SavingsPlot:
         p.add_tools(HoverTool(renderers=[line], mode="vline", tooltips=tips))
         self.figure = p
 
-    def update(self, s: Savings) -> None:
+    def update(self, s: Columns) -> None:
         """Draw sums up to each step."""
         k = max(1, -(-len(s.step) // MOST))
         at = np.arange(len(s.step) - 1, -1, -k)[::-1]  # the last step is always among them

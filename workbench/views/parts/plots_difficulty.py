@@ -6,7 +6,8 @@ import numpy as np
 from bokeh.models import ColumnDataSource, FixedTicker, HoverTool, NumeralTickFormatter, Range1d, Span
 from bokeh.plotting import figure
 
-from workbench.views.data.difficulty import BINS, EDGE, Asking, Calibration, Frontier
+from workbench.views.data.difficulty import BINS, EDGE, Calibration, Frontier
+from workbench.views.data.records import Columns
 from workbench.views.parts import theme
 from workbench.views.parts.plots import canvas, percents
 
@@ -49,15 +50,15 @@ class AskedPlot:
         p.add_tools(HoverTool(renderers=[*bars, asked], tooltips=tips))
         self.figure = p
 
-    def update(self, asking: Asking, last_step: int) -> None:
+    def update(self, asks: Columns, last_step: int) -> None:
         """Draw this prompt; bars are as wide as a step, and never thinner than can be seen."""
         self.source.data = {
-            "step": asking.step,
-            "asked": asking.asked,
-            "width": np.full(len(asking.step), max(0.86, last_step / 160)),
-            "solved": asking.solved,
-            "not solved": asking.tried - asking.solved,
-            "not verified": asking.rollouts - asking.tried,
+            "step": asks.step,
+            "asked": asks.asked,
+            "width": np.full(len(asks.step), max(0.86, last_step / 160)),
+            "solved": asks.solved,
+            "not solved": asks.tried - asks.solved,
+            "not verified": asks.rollouts - asks.tried,
         }
 
 

@@ -17,11 +17,11 @@ from workbench.store.errors import StoreError
 from workbench.views.data.run import RunData
 from workbench.views.data.selection import Selection
 from workbench.views.data.settings import SETTINGS, figure
-from workbench.views.data.steering import Now, Told, steering
+from workbench.views.data.steering import Command, Now, steering
 from workbench.views.data.text import html, one_line
 from workbench.views.parts import theme
 from workbench.views.parts.browser import Browser
-from workbench.views.parts.cards import badge, head, told_table
+from workbench.views.parts.cards import badge, command_table, head
 from workbench.views.parts.layout import card, pane, put, switch
 from workbench.views.parts.picker import ELSEWHERE
 
@@ -34,7 +34,7 @@ READ = 8.0
 """Seconds for which an answer to a click stands at least; then the next command takes its place."""
 
 
-class Wheel:
+class SteeringBar:
     """`bar` for the shell, and `update` for each look at the run. may: whether this viewer may steer; browser: keeps the
     viewer's name, under which requests are recorded; choosing: how a prompt is chosen on the page that is shown."""
 
@@ -201,18 +201,18 @@ class Wheel:
             return
         paused = data.facts.status == "paused"
         found = steering(data)
-        told = found.told
+        commands = found.commands
         put(self.status, badge(data.facts.status))
         if self._asked_stop and time.monotonic() - self._asked_stop > SURE:
             self._asked_stop, self.buttons["stop"].label = 0.0, "Stop"
-        self._enable(paused, told)
-        newest = (told[0].id, told[0].state) if told else ("", "")
+        self._enable(paused, commands)
+        newest = (commands[0].id, commands[0].state) if commands else ("", "")
         self._fill(found.now, anew=newest != self._newest and newest[1] == "refused")
         self._newest = newest
-        self._follow(told)
+        self._follow(commands)
         if self.open.value:
-            put(self.log, told_table(told))
-            options = {one_line(f"step {t.step}: {t.what}", 70): t.id for t in told if t.undoable}
+            put(self.log, command_table(commands))
+            options = {one_line(f"step {t.step}: {t.what}", 70): t.id for t in commands if t.undoable}
             if options != self.undoing.options:
                 self.undoing.param.update(options=options, value=next(iter(options.values()), None))
             for part in (self.undoing, self.undo):  # a list of nothing has its label on its edge
@@ -221,17 +221,17 @@ class Wheel:
             chosen = self.chosen.prompt
             put(self.prompt, head("This prompt", f"<span>{_state(found.now, chosen, self.choosing)}</span>"))
 
-    def _follow(self, told: list[Told]) -> None:
+    def _follow(self, commands: list[Command]) -> None:
         """Say what became of the last request, unless a click was answered: see `_say`."""
-        latest = told[0].id if told else ""
+        latest = commands[0].id if commands else ""
         if latest != self._latest and time.monotonic() - self._answered > READ:
             self._answer = ""
         if not self._answer:
             self._latest = latest
-        put(self.said, self._answer or (_latest(told) if self.may else f'<span class="quiet">{LOOK}</span>'))
+        put(self.said, self._answer or (_latest(commands) if self.may else f'<span class="quiet">{LOOK}</span>'))
 
-    def _enable(self, paused: bool, told: list[Told]) -> None:
-        waits = {t.kind for t in told if t.state == "asked"}
+    def _enable(self, paused: bool, commands: list[Command]) -> None:
+        waits = {t.kind for t in commands if t.state == "asked"}
         off = {
             "resume": not paused or "resume" in waits,
             "pause": paused or "pause" in waits,
@@ -272,11 +272,11 @@ def _methods() -> list[str]:
     return list(catalog.methods())
 
 
-def _latest(told: list[Told]) -> str:
+def _latest(commands: list[Command]) -> str:
     """The last request in one line."""
-    if not told:
+    if not commands:
         return '<span class="quiet">Nothing was asked of this run yet.</span>'
-    t = told[0]
+    t = commands[0]
     mark = "warn" if t.state == "refused" else "quiet"
     return f'<b>{html(t.what, 120)}</b> <span class="{mark}">{html(t.line, 260)}</span>'
 

@@ -15,7 +15,7 @@ from workbench.views.data.text import shown
 from workbench.views.parts.theme import asset
 
 
-class Head(NamedTuple):
+class Column(NamedTuple):
     """A column. form: "" plain, "n" a number, "text" long text, "bar" with bars, "line" unbroken."""
 
     name: str
@@ -23,7 +23,7 @@ class Head(NamedTuple):
     hint: str = ""
 
 
-class Line(NamedTuple):
+class Row(NamedTuple):
     """A row: what is reported when it is picked ("" = it cannot be), and one `cell` a column."""
 
     key: str
@@ -65,7 +65,7 @@ def number(value: float | None) -> str:
     return f"{value:.3g}" if abs(value) < 1000 else f"{value:,.0f}"
 
 
-class Listing(JSComponent):
+class Table(JSComponent):
     """Rows of a table; `picked(key)` is called on a click or Enter, `turned(first)` when another page is wanted.
 
     stacks: whether the cells of a row stand under each other, each with its name, where the window is narrow: for more
@@ -78,7 +78,7 @@ class Listing(JSComponent):
 
     def __init__(
         self,
-        columns: Sequence[Head],
+        columns: Sequence[Column],
         picked: Callable[[str], None] | None = None,
         turned: Callable[[int], None] | None = None,
         *,
@@ -108,7 +108,7 @@ class Listing(JSComponent):
         self.first = min(self.first, max(total - 1, 0) // self.size * self.size)
         return self.first
 
-    def show(self, rows: Sequence[Line], total: int | None = None, *, chosen: str = "", note: str = "") -> None:
+    def show(self, rows: Sequence[Row], total: int | None = None, *, chosen: str = "", note: str = "") -> None:
         """Draw the page in view: `rows` are those from `first` on, of `total`."""
         total = len(rows) if total is None else total
         where = f"{self.first + 1:,}–{self.first + len(rows):,} of {total:,}" if total > len(rows) else ""

@@ -29,7 +29,7 @@ from workbench.views.parts.browser import Browser
 from workbench.views.parts.keys import Keys
 from workbench.views.parts.layout import card, offer, pane, put, switch
 from workbench.views.parts.picker import ELSEWHERE
-from workbench.views.parts.steering_bar import Wheel
+from workbench.views.parts.steering_bar import SteeringBar
 from workbench.views.shell import messages
 from workbench.views.shell.stale_links import mended
 
@@ -69,7 +69,7 @@ class Dashboard:
         self.open = True
         self.when_open: Callable[[], None] = lambda: None
         self.browser = Browser()
-        self.wheel = Wheel(self.chosen, may_steer, self.browser) if steered else None
+        self.steering_bar = SteeringBar(self.chosen, may_steer, self.browser) if steered else None
         self._build()
         self.chosen.param.watch(self._chose, [n for n in self.chosen.param if n != "name"])
 
@@ -107,7 +107,7 @@ class Dashboard:
         self.broken = card(12, pane())
         for apart in (self.message, self.notice, self.asked, self.empty, self.broken):
             apart.margin = (12, 12, 0, 12)
-        bar = self.wheel.bar if self.wheel else pn.Spacer(height=0)
+        bar = self.steering_bar.bar if self.steering_bar else pn.Spacer(height=0)
         self.shell = pn.Column(
             self.navigation,
             pn.Column(self.message, self.notice, sizing_mode="stretch_width", margin=0),
@@ -318,10 +318,16 @@ class Dashboard:
             data.refresh()
             if self._unchecked and data.step:
                 self._check(data)
-            if self.wheel is not None:
-                self.wheel.choosing = self._choosing
-                self.wheel.update(data)
-            stamp += (data.facts, len(data.evaluation.step), data.warnings, data.notes[:1], *steering(data).told[:1])
+            if self.steering_bar is not None:
+                self.steering_bar.choosing = self._choosing
+                self.steering_bar.update(data)
+            stamp += (
+                data.facts,
+                len(data.evaluation.step),
+                data.warnings,
+                data.notes[:1],
+                *steering(data).commands[:1],
+            )
         if stamp == self._seen and not force:
             return
         self._drawing = True

@@ -10,7 +10,7 @@ from workbench.views.data.selection import Selection
 from workbench.views.data.settings import figure
 from workbench.views.parts import steering_bar as bar
 from workbench.views.parts.browser import Browser
-from workbench.views.parts.steering_bar import Wheel
+from workbench.views.parts.steering_bar import SteeringBar
 
 SMALL = Experiment(
     model="sim", steps=50, eval_every=0, checkpoint_every=0, budget=Budget(4, 32), world={"n_prompts": 40}
@@ -39,7 +39,7 @@ def steered(tmp_path, clock):
     with Run(SMALL.with_(store=str(tmp_path))) as run:
         assert run.ready()
         run.step()
-        wheel = Wheel(Selection(), may=True, browser=Browser(who="ada"))
+        bar = SteeringBar(Selection(), may=True, browser=Browser(who="ada"))
 
         def look():
             run.writer.flush()
@@ -47,20 +47,20 @@ def steered(tmp_path, clock):
             source.refresh(0)
             data = source.run(run.run)
             data.refresh()
-            wheel.update(data)
-            return wheel.said.object
+            bar.update(data)
+            return bar.said.object
 
         look()
-        yield run, wheel, look
+        yield run, bar, look
 
 
 def test_an_answer_stays_until_the_next_click_or_command(steered, clock):
-    run, wheel, look = steered
-    wheel._prompt("pin")
+    run, bar, look = steered
+    bar._prompt("pin")
     for seconds in (0, 5, 60):
         clock.now += seconds
         assert "Choose a prompt first" in look()
-    wheel._apply()
+    bar._apply()
     assert "Nothing was changed" in look()
     run.helm.ask(Request.of("set", {"rollouts": 64}, "eve"))
     run.ready()
@@ -68,64 +68,64 @@ def test_an_answer_stays_until_the_next_click_or_command(steered, clock):
     assert "Nothing was changed" in look(), "somebody else's command came too soon to have read it"
     clock.now += 2
     assert "rollouts 32 → 64" in look()
-    wheel._prompt("pin")
-    wheel._ask("pause")
+    bar._prompt("pin")
+    bar._ask("pause")
     assert "<b>pause</b>" in look()
 
 
 def test_a_store_that_cannot_be_written_is_said_and_stays_said(steered, monkeypatch):
-    _, wheel, look = steered
+    _, bar, look = steered
 
     def refuse(self, request):
         raise PermissionError("inbox cannot be written: who steers a run needs to write to its store")
 
     monkeypatch.setattr(Inbox, "put", refuse)
-    wheel._ask("pause")
+    bar._ask("pause")
     assert "cannot be written" in look()
 
 
 def test_figures_are_shown_and_read_as_written(steered):
-    run, wheel, look = steered
-    assert wheel.settings["prompts"].value == "4"
-    wheel.settings["lr"].value = "fast"
-    wheel._apply()
+    run, bar, look = steered
+    assert bar.settings["prompts"].value == "4"
+    bar.settings["lr"].value = "fast"
+    bar._apply()
     assert "Learning rate: &#x27;fast&#x27; is no number" in look()
-    assert wheel.settings["lr"].value == "fast"
-    wheel.settings["lr"].value = " 5e-7 "
-    wheel.settings["prompts"].value = "5"
-    wheel._apply()
+    assert bar.settings["lr"].value == "fast"
+    bar.settings["lr"].value = " 5e-7 "
+    bar.settings["prompts"].value = "5"
+    bar._apply()
     (request,) = Inbox(run.experiment.store, run.run).waiting()
     assert (request.payload, request.who) == ({"prompts": 5, "lr": 5e-7}, "ada, page")
-    wheel._fill(wheel._shown._replace(lr=5e-7))
-    assert wheel.settings["lr"].value == "5e-07"
-    assert figure("lr", wheel.settings["lr"].value) == 5e-7
+    bar._fill(bar._shown._replace(lr=5e-7))
+    assert bar.settings["lr"].value == "5e-07"
+    assert figure("lr", bar.settings["lr"].value) == 5e-7
 
 
 def test_what_was_refused_gives_way_to_what_is_in_force(steered):
-    run, wheel, look = steered
-    wheel.settings["prompts"].value = "99"
-    wheel.pipeline.value_input = "grpo + nonsense"
-    wheel._apply()
-    assert wheel.settings["prompts"].value == "99", "while it is asked"
+    run, bar, look = steered
+    bar.settings["prompts"].value = "99"
+    bar.pipeline.value_input = "grpo + nonsense"
+    bar._apply()
+    assert bar.settings["prompts"].value == "99", "while it is asked"
     run.ready()
     assert "refused: 99 prompts a step are more than the 40" in look()
-    assert wheel.settings["prompts"].value == "4"
-    assert wheel.pipeline.value_input == "grpo + nonsense", "what is being written stays"
+    assert bar.settings["prompts"].value == "4"
+    assert bar.pipeline.value_input == "grpo + nonsense", "what is being written stays"
 
 
 def test_undone_commands_are_not_offered_to_be_undone(steered):
-    run, wheel, look = steered
-    wheel.open.value = True
+    run, bar, look = steered
+    bar.open.value = True
     done = Request.of("set", {"rollouts": 64}, "ada")
     for request in (done, Request.of("drop", {"prompt": str(run.world.pool.ids[0])}, "ada")):
         run.helm.ask(request)
     run.ready()
     look()
-    assert len(wheel.undoing.options) == 2
+    assert len(bar.undoing.options) == 2
     run.helm.ask(Request.of("undo", {"id": done.id}, "ada"))
     run.ready()
     assert "undone: rollouts 64 → 32" in look()
-    assert [label.partition(": ")[2] for label in wheel.undoing.options] == [
+    assert [label.partition(": ")[2] for label in bar.undoing.options] == [
         f"prompt {run.world.pool.ids[0]}: out of the pool"
     ]
 
@@ -139,33 +139,33 @@ def test_what_takes_long_stands_in_the_bar(steered):
 
 
 def test_who_asks_is_what_the_browser_keeps_else_the_user_of_the_server():
-    wheel = Wheel(Selection())
-    assert wheel.who == f"{me()}, page"
-    wheel.browser.who = "grace"
-    assert (wheel.who, wheel.name.value) == ("grace, page", "grace")
-    wheel.name.value = " ada "
-    assert (wheel.who, wheel.browser.who) == ("ada, page", "ada")
+    bar = SteeringBar(Selection())
+    assert bar.who == f"{me()}, page"
+    bar.browser.who = "grace"
+    assert (bar.who, bar.name.value) == ("grace, page", "grace")
+    bar.name.value = " ada "
+    assert (bar.who, bar.browser.who) == ("ada, page", "ada")
 
 
 def test_what_is_being_typed_stays_when_somebody_else_commands(steered):
-    run, wheel, look = steered
-    wheel.settings["prompts"].value_input = "1"
-    wheel.settings["group_size"].param.update(value="7", value_input="7")  # as a browser reports both
-    wheel.pipeline.value_input = "grpo + v"
+    run, bar, look = steered
+    bar.settings["prompts"].value_input = "1"
+    bar.settings["group_size"].param.update(value="7", value_input="7")  # as a browser reports both
+    bar.pipeline.value_input = "grpo + v"
     run.helm.ask(Request.of("set", {"prompts": 8}, "eve"))
     run.ready()
     look()
-    assert wheel.settings["prompts"].value_input == "1"
-    assert wheel.pipeline.value_input == "grpo + v"
-    assert wheel.settings["group_size"].value == "7"
+    assert bar.settings["prompts"].value_input == "1"
+    assert bar.pipeline.value_input == "grpo + v"
+    assert bar.settings["group_size"].value == "7"
 
 
 def test_undo_is_offered_once_there_is_something_to_undo(steered):
-    run, wheel, look = steered
-    wheel.open.value = True
-    assert not wheel.undoing.visible and not wheel.undo.visible
+    run, bar, look = steered
+    bar.open.value = True
+    assert not bar.undoing.visible and not bar.undo.visible
     run.helm.ask(Request.of("set", {"rollouts": 64}, "eve"))
     run.ready()
     run.step()
     look()
-    assert wheel.undoing.visible and wheel.undo.visible
+    assert bar.undoing.visible and bar.undo.visible
