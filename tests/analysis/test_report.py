@@ -14,7 +14,7 @@ import pytest
 from workbench.analysis import evaluation
 from workbench.cli.main import main
 from workbench.report import browser, document, html, markdown, report, words
-from workbench.report.document import Code, Column, Document, Figure, Prose, Section, Table, asked
+from workbench.report.document import Code, Column, Document, Figure, Prose, Section, Table, query
 from workbench.runs.experiment import Experiment
 from workbench.runs.run import Run
 from workbench.runs.sweep import Sweep
@@ -54,7 +54,7 @@ def evil_store(folder: Path) -> Path:
     pool = replace(pool, text=bad, answer=bad, stratum=np.full(6, EVIL, dtype=object))
     writer = Writer(folder, {"name": EVIL, "pipeline": [{"method": "grpo"}], "model": EVIL, "seed": 0}, pool, pool)
     for number in (1, 2):
-        rows = Rollouts.asked(Plan(np.arange(6), np.full(6, 4), step=number), pool, number)
+        rows = Rollouts.query(Plan(np.arange(6), np.full(6, 4), step=number), pool, number)
         correct = np.tile([1.0, 0.0, 0.0, 0.0], 6)
         said = np.full(len(rows), EVIL, dtype=object)
         rows = rows.with_(
@@ -70,7 +70,7 @@ def evil_store(folder: Path) -> Path:
         )  # fmt: skip
         many = np.full(6, 2)
         plan = Plan(np.arange(6), many, purpose=np.full(6, "eval", dtype=object), step=number)
-        asked_ = Rollouts.asked(plan, pool, number)
+        asked_ = Rollouts.query(plan, pool, number)
         writer.evaluation(number, asked_.with_(correct=np.tile([1.0, 0.0], 6), reward=np.tile([1.0, 0.0], 6), answer=np.full(12, EVIL, dtype=object),
                                                group=asked_.prompt, length=np.ones(12, np.int64)))  # fmt: skip
     writer.close("finished")
@@ -230,7 +230,7 @@ def test_a_page_of_our_blocks_is_small_and_whole() -> None:
         "T <b>",
         "s",
         "2026-01-01",
-        [Section("One", [Prose("p", [asked("runs")]), Code("a\nb"), Figure("f", "<svg/>", "c")])],
+        [Section("One", [Prose("p", [query("runs")]), Code("a\nb"), Figure("f", "<svg/>", "c")])],
     )
     page = html.page(made)
     assert "T &lt;b&gt;" in page

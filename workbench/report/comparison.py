@@ -8,16 +8,16 @@ import numpy as np
 
 from workbench.analysis.compare import AXES, Comparison, amount
 from workbench.report import words
-from workbench.report.curves import HUES, changes
-from workbench.report.document import Block, Column, Figure, Prose, Table, asked
-from workbench.report.svg import Panel, Ranged, Series, figure
+from workbench.report.curves import HUES
+from workbench.report.document import Block, Figure, Prose, Table, columns, query
+from workbench.report.svg import Panel, Ranged, Series, figure, intervals
 from workbench.views.data.run import RunData
 
 
 def summary(made: Comparison) -> list[Block]:
     """Who learned more, in sentences; nothing is called better whose interval holds zero."""
     runs = [c.run for c in made.curves]
-    source = [asked("compare_runs", runs=runs)]
+    source = [query("compare_runs", runs=runs)]
     where = f"after {amount(made.x[-1], made.axis)}"
     rows = made.rows()
     base = next(r for r in rows if r["pipeline"] == made.baseline)
@@ -32,9 +32,9 @@ def summary(made: Comparison) -> list[Block]:
     for r in rows:
         if r["pipeline"] == made.baseline:
             continue
-        said = f"{r['pipeline']} ({words.points(float(r['difference']))}, {words.between(float(r['low']), float(r['high']))})"  # type: ignore[arg-type]
+        text = f"{r['pipeline']} ({words.points(float(r['difference']))}, {words.between(float(r['low']), float(r['high']))})"  # type: ignore[arg-type]
         kind = unclear if r["pairs"] < 2 or r["low"] <= 0 <= r["high"] else better if r["low"] > 0 else worse  # type: ignore[operator]
-        kind.append(said)
+        kind.append(text)
     for names, verdict in (
         (better, "learned more than the baseline"),
         (worse, "learned less"),
@@ -68,22 +68,17 @@ def curves(made: Comparison) -> Figure:
     bands = [v for s in series for v in (s.y, s.low, s.high) if v is not None]
     seen = np.concatenate([v[np.isfinite(v)] for v in bands])
     pad = 0.08 * (seen.max() - seen.min()) or 0.05
-    panel = Panel(
-        series,
-        x_label=AXES[made.axis],
-        y_label=made.what,
-        percent=True,
-        y=(max(0.0, seen.min() - pad), min(1.0, seen.max() + pad)),
-    )
+    tall = (max(0.0, seen.min() - pad), min(1.0, seen.max() + pad))
+    panel = Panel(series, x_label=AXES[made.axis], y_label=made.what, percent=True, y=tall)
     return Figure("comparison", figure([panel], "evaluation at equal cost", height=340),
                   f"{made.what.capitalize()} at equal cost: means over seeds with 95 % t intervals (thick), single seeds (thin).",
-                  [asked("compare_runs", runs=[c.run for c in made.curves])])  # fmt: skip
+                  [query("compare_runs", runs=[c.run for c in made.curves])])  # fmt: skip
 
 
 def differences(made: Comparison) -> list[Block]:
     """Differences to the baseline at the end and on the way, as figure and table."""
     rows, hue = made.rows(), colors(made)
-    source = [asked("compare_runs", runs=[c.run for c in made.curves])]
+    source = [query("compare_runs", runs=[c.run for c in made.curves])]
     marks = []
     for r in rows:
         if r["pipeline"] != made.baseline:
@@ -91,61 +86,30 @@ def differences(made: Comparison) -> list[Block]:
                 ("end", ("difference", "low", "high")),
                 ("on the way", ("area_difference", "area_low", "area_high")),
             ):
-                value, low, high = (float(r[k]) for k in keys)  # type: ignore[arg-type]
-                marks.append(
-                    Ranged(
-                        f"{r['pipeline']}, {what}",
-                        value,
-                        low,
-                        high,
-                        color=hue[str(r["pipeline"])],
-                        note=f"{r['pairs']} pairs",
-                    )
-                )
-    keys = ("difference", "low", "high", "area_difference", "area_low", "area_high")
-    rows = [r | dict.fromkeys(keys) if r["pipeline"] == made.baseline else r for r in rows]
-    columns = (Column("pipeline", "pipeline"), Column("seeds", "seeds", "n"), Column("final", "at the end", "f3"), Column("difference", "to the baseline", "signed"),
-               Column("low", "low", "signed"), Column("high", "high", "signed"), Column("on_the_way", "mean on the way", "f3"), Column("area_difference", "to the baseline", "signed"),
-               Column("area_low", "low", "signed"), Column("area_high", "high", "signed"))  # fmt: skip
+                label, note = f"{r['pipeline']}, {what}", f"{r['pairs']} pairs"
+                marks.append(Ranged(label, *(float(r[k]) for k in keys), color=hue[str(r["pipeline"])], note=note))  # type: ignore[arg-type]
+    own = ("difference", "low", "high", "area_difference", "area_low", "area_high")
+    rows = [r | dict.fromkeys(own) if r["pipeline"] == made.baseline else r for r in rows]
+    heads = columns(
+        pipeline="", seeds=":n", final="at the end:f3", difference="to the baseline:signed", low=":signed", high=":signed",
+        on_the_way="mean on the way:f3", area_difference="to the baseline:signed", area_low="low:signed",
+        area_high="high:signed",
+    )  # fmt: skip
     out: list[Block] = []
     if marks:
-        out.append(
-            changes(
-                marks,
-                "differences",
-                f"difference to {made.baseline}, paired by seed",
-                "Differences to the baseline with 95 % intervals; one that holds zero decides nothing.",
-                source,
-            )
-        )
-    out.append(
-        Table(
-            "comparison-table",
-            columns,
-            rows,
-            f"{made.what.capitalize()} after {amount(made.x[-1], made.axis)}, differences paired by seed (95 %).",
-            source,
-        )
-    )
+        label = f"difference to {made.baseline}, paired by seed"
+        caption = "Differences to the baseline with 95 % intervals; one that holds zero decides nothing."
+        out.append(Figure("differences", intervals(marks, caption, x_label=label, percent=True), caption, source))
+    caption = f"{made.what.capitalize()} after {amount(made.x[-1], made.axis)}, differences paired by seed (95 %)."
+    out.append(Table("comparison-table", heads, rows, caption, source))
     best = max(float(r["final"]) for r in rows)  # type: ignore[arg-type]
     low = min(float(c.pass_rate[0]) for c in made.curves)
     target = low + 0.8 * (best - low)
-    reach = (
-        Column("pipeline", "pipeline"),
-        Column(made.axis, AXES[made.axis], "n"),
-        Column("reached", "seeds that reached it", "n"),
-        Column("seeds", "of", "n"),
+    heads = columns(pipeline="", **{made.axis: f"{AXES[made.axis]}:n"}, reached="seeds that reached it:n", seeds="of:n")
+    caption = (
+        f"Cost to {made.what} {target:.3f} (four fifths of the way to the best), mean over the seeds that reached it."
     )
-    out.append(
-        Table(
-            "to-target",
-            reach,
-            made.to_target(target),
-            f"Cost to {made.what} {target:.3f} (four fifths of the way to the best), mean over the seeds that reached it.",
-            source,
-        )
-    )
-    return out
+    return [*out, Table("to-target", heads, made.to_target(target), caption, source)]
 
 
 def overview(data: Sequence[RunData], seeds: Sequence[int | None]) -> Table:
@@ -158,9 +122,10 @@ def overview(data: Sequence[RunData], seeds: Sequence[int | None]) -> Table:
             "tokens": float(np.nansum(c.tokens)), "seconds": float(np.nansum(c.seconds)), "first": float(e.solved[0]) if len(e.step) else None,
             "last": float(e.solved[-1]) if len(e.step) else None, "zero": float(np.nanmean(c.zero)) if len(c.zero) else None,
         })  # fmt: skip
-    status = () if all(d.facts.status == "finished" for d in data) else (Column("status", "status"),)
-    columns = (Column("run", "run", "code"), Column("pipeline", "pipeline"), Column("seed", "seed", "n"), *status, Column("steps", "steps", "n"),
-               Column("rollouts", "rollouts", "n"), Column("tokens", "tokens", "n"), Column("seconds", "time", "s"), Column("first", "evaluation first", "f3"),
-               Column("last", "last", "f3"), Column("zero", "zero advantage", "%"))  # fmt: skip
-    sources = [asked("runs"), asked("reward_by_step", run=data[0].run), asked("page_evaluation", run=data[0].run)]
-    return Table("runs", columns, rows, "The runs of this report.", sources)
+    status = {} if all(d.facts.status == "finished" for d in data) else {"status": ""}
+    heads = columns(
+        run=":code", pipeline="", seed=":n", **status, steps=":n", rollouts=":n", tokens=":n", seconds="time:s",
+        first="evaluation first:f3", last=":f3", zero="zero advantage:%",
+    )  # fmt: skip
+    sources = [query("runs"), query("reward_by_step", run=data[0].run), query("page_evaluation", run=data[0].run)]
+    return Table("runs", heads, rows, "The runs of this report.", sources)

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from workbench.analysis.evaluation import Scores
-from workbench.report.document import Figure, asked
+from workbench.report.document import Figure, query
 from workbench.report.heat import heatmap
-from workbench.report.svg import Panel, Ranged, Series, figure, intervals
-from workbench.views.data.records import Stack, binned, smooth
+from workbench.report.svg import Panel, Series, figure
+from workbench.views.data.records import WINDOW, Stack, binned, smooth, thinned
 from workbench.views.data.run import RunData
 from workbench.views.data.text import one_line
 from workbench.views.parts import theme
@@ -22,25 +22,12 @@ POINTS = 700
 """Points of a training curve that are drawn at most; more are averaged."""
 
 
-def thin(step: np.ndarray, *columns: np.ndarray) -> list[np.ndarray]:
-    """(S,) columns with at most POINTS values, each the mean of neighbouring steps."""
-    k = max(1, -(-len(step) // POINTS))
-    if k == 1:
-        return [step, *columns]
-    at = np.arange(0, len(step), k)
-    stop = np.minimum(at + k, len(step))
-    out = [step[stop - 1]]
-    for column in columns:
-        known = np.isfinite(column)
-        n = np.add.reduceat(known, at, dtype=np.int64)
-        out.append(np.where(n > 0, np.add.reduceat(np.where(known, column, 0), at) / np.maximum(n, 1), np.nan))
-    return out
-
-
 def learning(data: RunData, name: str) -> Figure:
     """Evaluation with its interval, over the training curves."""
     e, c = data.evaluation, data.curves
-    step, reward, rate, zero = thin(c.step, smooth(c.reward, 9), smooth(c.pass_rate, 9), smooth(c.zero, 9))
+    step, reward, rate, zero = thinned(
+        POINTS, c.step, *(smooth(values, WINDOW) for values in (c.reward, c.pass_rate, c.zero))
+    )
     series = [
         Series("training reward (moves with selection)", theme.MOVES, step, reward, dash="6 4"),
         Series("training pass rate", theme.PASS, step, rate),
@@ -56,7 +43,7 @@ def learning(data: RunData, name: str) -> Figure:
         f"learning{name}",
         figure([Panel(series, x_label="training step", y_label="share, or mean reward", y=(bottom, top))], "learning and training curves", height=300),
         "The fixed evaluation set with the 95 % interval of its rollouts, and the training batches (means of nine steps).",
-        [asked("page_evaluation", run=data.run), asked("reward_by_step", run=data.run)],
+        [query("page_evaluation", run=data.run), query("reward_by_step", run=data.run)],
     )  # fmt: skip
 
 
@@ -65,29 +52,15 @@ def samples(passes: Scores, majority: Scores | None, name: str) -> Figure:
     series = []
     for i, k in enumerate(passes.ks):
         step, rows = passes.curve(k)
-        series.append(
-            Series(
-                f"pass@{k}",
-                HUES[i % len(HUES)],
-                step,
-                np.array([r.mean for r in rows]),
-                style="both" if len(step) < 40 else "line",
-            )
-        )
+        values, style = np.array([r.mean for r in rows]), "both" if len(step) < 40 else "line"
+        series.append(Series(f"pass@{k}", HUES[i % len(HUES)], step, values, style=style))
     if majority is not None:
-        step, rows = majority.curve(majority.ks[-1])
-        series.append(
-            Series(
-                f"majority@{majority.ks[-1]}",
-                "#8b949e",
-                step,
-                np.array([r.mean for r in rows]),
-                style="both",
-                dash="5 4",
-            )
-        )
-    sources = [asked("eval_tries", run=passes.run)]
-    sources += [asked("eval_answers", run=passes.run)] if majority is not None else []
+        k = majority.ks[-1]
+        step, rows = majority.curve(k)
+        values = np.array([r.mean for r in rows])
+        series.append(Series(f"majority@{k}", "#8b949e", step, values, style="both", dash="5 4"))
+    sources = [query("eval_tries", run=passes.run)]
+    sources += [query("eval_answers", run=passes.run)] if majority is not None else []
     return Figure(
         f"pass-at-k{name}",
         figure([Panel(series, x_label="training step", y_label="evaluation prompts", percent=True)], "pass at k over steps", height=260),
@@ -107,19 +80,13 @@ def families(passes: Scores, name: str, most: int = 16) -> Figure:
         low, high = np.clip(low, 0, 1), np.clip(high, 0, 1)
         known = np.isfinite(low)
         band = (np.where(known, low, mean), np.where(known, high, mean))
-        panels.append(
-            Panel(
-                [Series("pass@1", theme.LEARNING, step, mean, *band, "both" if len(step) < 20 else "line")],
-                title=one_line(n, 22),
-                y=(0, 1),
-                percent=True,
-            )
-        )
+        series = Series("pass@1", theme.LEARNING, step, mean, *band, "both" if len(step) < 20 else "line")
+        panels.append(Panel([series], title=one_line(n, 22), y=(0, 1), percent=True))
     return Figure(
         f"families{name}",
         figure(panels, "evaluation by family", columns=4, height=128),
         f"Evaluation by family, with 95 % intervals over its prompts{'' if len(every) <= most else f'; the {most} with the most prompts'}.",
-        [asked("eval_tries", run=passes.run)],
+        [query("eval_tries", run=passes.run)],
     )
 
 
@@ -127,7 +94,7 @@ def budget(data: RunData, name: str) -> Figure:
     """Fates of the rollouts by step."""
     return _stack(
         binned(data.budget), theme.BUDGET, f"budget{name}", "rollouts a step",
-        "What became of every rollout made for training.", [asked("page_budget", run=data.run)],
+        "What became of every rollout made for training.", [query("page_budget", run=data.run)],
     )  # fmt: skip
 
 
@@ -135,7 +102,7 @@ def seconds(data: RunData, name: str) -> Figure:
     """Phases by step."""
     return _stack(
         binned(data.seconds), theme.SECONDS, f"seconds{name}", "seconds a step", "Where the time went.",
-        [asked("timings_by_step", run=data.run)],
+        [query("timings_by_step", run=data.run)],
     )  # fmt: skip
 
 
@@ -162,7 +129,7 @@ def difficulty(data: RunData, belief: str, name: str) -> Figure | None:
     pixels = heat.pixels(heat.order("difficulty", data.prompts.stratum), rows=300)
     observed = belief not in data.methods
     value = "share solved when last asked" if observed else f"chance of solving, believed by {belief}"
-    question = asked("page_observed", run=data.run) if observed else asked("belief_map", run=data.run, method=belief)
+    question = query("page_observed", run=data.run) if observed else query("belief_map", run=data.run, method=belief)
     picture = heatmap(
         pixels, "difficulty of prompts over steps", steps=(0.5, heat.n_columns * heat.width + 0.5), rows=len(data.prompts),
         value="share solved" if observed else "believed", y_label="prompts, hardest below",
@@ -191,7 +158,7 @@ def calibration(rows: Sequence[dict], run: str, method: str, name: str) -> Figur
     return Figure(
         f"calibration{name}", figure([panel], "calibration of beliefs", height=250),
         f"Beliefs of {method} against what came: on the dashed line they would be right. The band is that of the rollouts.",
-        [asked("calibration", run=run, method=method)],
+        [query("calibration", run=run, method=method)],
     )  # fmt: skip
 
 
@@ -203,7 +170,7 @@ def signs(rows: Sequence[dict], run: str, name: str) -> Figure:
     def rate(column: str) -> np.ndarray:
         return smooth(np.array([r[column] for r in rows], float), 9) / np.maximum(smooth(n, 9), 1e-9)
 
-    x, hard, explained, vanish = thin(step, rate("hard"), rate("explained"), rate("vanish"))
+    x, hard, explained, vanish = thinned(POINTS, step, rate("hard"), rate("explained"), rate("vanish"))
     series = [
         Series("zero though not average", theme.ZERO, x, vanish),
         Series("explained by group size", "#8b949e", x, explained, dash="5 4"),
@@ -218,7 +185,7 @@ def signs(rows: Sequence[dict], run: str, name: str) -> Figure:
         ),
         "Advantages whose sign contradicts the prompt's neighbouring groups (at most ten steps away), means of nine steps; rollouts "
         "within two standard errors of that reference are left out.",
-        [asked("sign_excess", run=run)],
+        [query("sign_excess", run=run)],
     )
 
 
@@ -231,12 +198,5 @@ def histogram(rows: Sequence[dict], run: str, name: str) -> Figure:
     return Figure(
         f"pass-rates{name}",
         figure([Panel(series, x_label="share solved over the whole run", y_label="prompts", bar=0.092)], "prompts by pass rate", height=190),
-        "How hard the prompts were that were tried.", [asked("prompts_by_difficulty", run=run)],
+        "How hard the prompts were that were tried.", [query("prompts_by_difficulty", run=run)],
     )  # fmt: skip
-
-
-def changes(
-    rows: Sequence[Ranged], name: str, label: str, caption: str, sources: Sequence, *, percent: bool = True
-) -> Figure:
-    """Values with their intervals, one line each."""
-    return Figure(name, intervals(rows, caption, x_label=label, percent=percent), caption, sources)

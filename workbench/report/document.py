@@ -15,7 +15,7 @@ from workbench.views.data.sql_text import Query
 from workbench.views.data.text import duration
 
 
-def asked(question: str, **params: object) -> Query:
+def query(question: str, **params: object) -> Query:
     """A named question with its parameters, as the source of a block."""
     return Query("report", question, params)
 
@@ -68,6 +68,13 @@ class Column(NamedTuple):
             return duration(float(value))
         text = {"%": f"{100 * value:.1f} %", "f3": f"{value:.3f}", "signed": f"{value:+.3f}"}[self.form]
         return text.replace("-", "−")
+
+
+def columns(**headings: str) -> tuple[Column, ...]:
+    """Columns by key, each as "label:form": `columns(step=":n", prompt_id="prompt:code")`. Without a label it is the key's
+    words."""
+    parts = {key: heading.partition(":") for key, heading in headings.items()}
+    return tuple(Column(key, label or key.replace("_", " "), form or "text") for key, (label, _, form) in parts.items())
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ import numpy as np
 
 from workbench.analysis.diagnose import Finding
 from workbench.analysis.evaluation import Scores
-from workbench.report.document import Prose, asked
+from workbench.report.document import Prose, query
 from workbench.views.data.records import smooth
 from workbench.views.data.run import RunData
 from workbench.views.data.text import duration
@@ -45,34 +45,34 @@ def made(data: RunData) -> Prose:
         f"{f.pipeline} on {f.model}: {f.step:,}{target} steps, {f.status or 'state unknown'}; {plural(float(np.nansum(c.rollouts)), 'training rollout')} and "
         f"{plural(tokens, 'generated token')} over {plural(f.n_prompts, 'prompt')} in {duration(seconds)}."
     )
-    return Prose(text, [asked("page_run", run=data.run), asked("reward_by_step", run=data.run)])
+    return Prose(text, [query("page_run", run=data.run), query("reward_by_step", run=data.run)])
 
 
 def learned(data: RunData, scores: Scores | None) -> list[Prose]:
     """Gain on the evaluation set, paired by prompt, and what more samples would have given."""
     run = data.run
     if scores is None or not len(scores.steps):
-        return [Prose("Learning was not measured: the run has no evaluation.", [asked("eval_sets", run=run)])]
+        return [Prose("Learning was not measured: the run has no evaluation.", [query("eval_sets", run=run)])]
     first, last = scores.steps[0], scores.steps[-1]
     now = scores.at(last, 1)
     if first == last:
         return [
             Prose(
                 f"The evaluation set was scored once, at step {first:,}: {share(now.mean)} solved.",
-                [asked("eval_tries", run=run)],
+                [query("eval_tries", run=run)],
             )
         ]
     gain, began = scores.gain(1), scores.at(first, 1)
     if gain.n < 2:
         text = f"{share(began.mean)} of the evaluation set were solved at step {first:,} and {share(now.mean)} at step {last:,}; too few prompts were scored at both for an interval."
-        return [Prose(text, [asked("eval_tries", run=run)])]
+        return [Prose(text, [query("eval_tries", run=run)])]
     sure = {1: "more than chance", -1: "a loss beyond chance", 0: "within chance"}[gain.sign]
     out = [
         Prose(
             f"On {plural(gain.n, 'evaluation prompt')} that were never trained on, {share(began.mean)} were solved at step {first:,} and "
             f"{share(now.mean)} at step {last:,}: {points(gain.mean)} ({between(gain.low, gain.high)} at 95 %, paired by "
             f"prompt), {sure}.",
-            [asked("eval_tries", run=run)],
+            [query("eval_tries", run=run)],
         )
     ]
     if (k := scores.ks[-1]) > 1:
@@ -82,7 +82,7 @@ def learned(data: RunData, scores: Scores | None) -> list[Prose]:
         out.append(
             Prose(
                 f"With {k} samples a prompt (pass@{k}) the change is {points(many.mean)} ({between(many.low, many.high)}), {verdict}.",
-                [asked("eval_tries", run=run)],
+                [query("eval_tries", run=run)],
             )
         )
     names = scores.names("stratum")
@@ -94,7 +94,7 @@ def learned(data: RunData, scores: Scores | None) -> list[Prose]:
             Prose(
                 f"Of {len(names)} families {best} gained most ({points(gains[best].mean)}, {plural(gains[best].n, 'prompt')}) and {worst} least "
                 f"({points(gains[worst].mean)}, {plural(gains[worst].n, 'prompt')}).",
-                [asked("eval_tries", run=run)],
+                [query("eval_tries", run=run)],
             )
         )
     return out
@@ -114,7 +114,7 @@ def spent(data: RunData, wasted: Sequence[dict]) -> Prose:
     if other >= 0.005:
         parts.append(f"{share(other)} was dropped, cut or failed")
     rest = "; " + ", ".join(parts) if parts else ""
-    return Prose(f"{share(useful)} of the training tokens had an advantage{rest}.", [asked("wasted", run=data.run)])
+    return Prose(f"{share(useful)} of the training tokens had an advantage{rest}.", [query("wasted", run=data.run)])
 
 
 def difficulty(data: RunData, rows: Sequence[dict]) -> Prose:
@@ -123,9 +123,9 @@ def difficulty(data: RunData, rows: Sequence[dict]) -> Prose:
     never = sum(r["solved"] == 0 for r in tried)
     always = sum(r["solved"] == r["tried"] for r in tried)
     if not tried:
-        return Prose("No prompt was tried outside hints and probes.", [asked("prompts_by_difficulty", run=data.run)])
+        return Prose("No prompt was tried outside hints and probes.", [query("prompts_by_difficulty", run=data.run)])
     text = f"{len(tried):,} of {plural(len(rows), 'prompt')} were tried; {never:,} of these were never solved, {always:,} always."
-    return Prose(text, [asked("prompts_by_difficulty", run=data.run)])
+    return Prose(text, [query("prompts_by_difficulty", run=data.run)])
 
 
 def signs(run: str, rows: Sequence[dict]) -> Prose | None:
@@ -137,7 +137,7 @@ def signs(run: str, rows: Sequence[dict]) -> Prose | None:
     return Prose(
         f"Of {plural(n, 'advantage')} whose true sign can be told from neighbouring groups of the prompt, {share(hard)} point the wrong way "
         f"(the size of the groups explains {share(explained)}) and {share(vanish)} are zero though the reward was not average.",
-        [asked("sign_excess", run=run)],
+        [query("sign_excess", run=run)],
     )
 
 
@@ -151,7 +151,7 @@ def batch(data: RunData) -> Prose | None:
     return Prose(
         f"In the batches, mean reward moved from {reward[at]:.3f} to {reward[-1]:.3f} and the share without advantage from {share(zero[at])} to "
         f"{share(zero[-1])} (means of nine steps). Both move with what is selected: they are not learning.",
-        [asked("reward_by_step", run=data.run)],
+        [query("reward_by_step", run=data.run)],
     )
 
 

@@ -119,7 +119,7 @@ class BudgetPage(Page):
             ("useful", "trained on with signal", "line"),
         )
         keys = [cards.key(LINES[name], label, form=form) for name, label, form in lines]
-        put(self.text["asked"], cards.head("Query and spent", *keys))
+        put(self.text["asked"], cards.head("Asked and spent", *keys))
         self.made.update(b.asked)
         keys = (
             cards.key(LINES["spent"], "tokens generated", form="line"),
@@ -215,7 +215,7 @@ class BudgetPage(Page):
             Query("Ledger, where the budget went", "page_spent", run),
             Query("Ledger: does every step add up", "ledger_by_step", run),
             Query("Ledger: evaluation", "page_evaluation", run),
-            Query("Query and spent", "page_asked", run),
+            Query("Asked and spent", "page_asked", run),
             Query("Saved by sharing and cutting", "savings_by_step", run),
             Query("By prompt and stratum", "page_prompt_costs", run),
             Query("Decisions", *log),

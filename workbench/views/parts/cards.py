@@ -163,7 +163,7 @@ def prompt(history: History, belief: str) -> str:
     answer = html(history.answer, 60) or "–"
     stats = [
         stat(f"Now, {belief}", now, band),
-        stat("Query", f"{asked:,}", f"rollouts in {times:,} step{'s' * (times != 1)}; {share} solved"),
+        stat("Asked", f"{asked:,}", f"rollouts in {times:,} step{'s' * (times != 1)}; {share} solved"),
         stat("Reference answer", f"<small>{answer}</small>", html(history.stratum, 40)),
     ]
     return f'<pre dir="auto">{html(history.text, 1500)}</pre><div class="stats">{"".join(stats)}</div>'
