@@ -87,7 +87,7 @@ def test_welford(values: list[float]) -> None:
 
 def test_small_groups_weigh_more() -> None:
     rows = rollouts_of([[1, 0], [1, 0]])
-    plan = Plan(np.arange(2), [2, 2], why={"p_pre": np.array([0.5, 1.0])})
+    plan = Plan(np.arange(2), [2, 2], memory={"duet.p_pre": np.array([0.5, 1.0])})
     draft = draft_of(rows.with_(ask=rows.prompt)).with_(plan=plan)
     start = Advantage.start(rows)
     value = Duet().estimate((), type(start)(rows.reward, *list(vars(start).values())[1:]), draft, None).value

@@ -21,7 +21,7 @@ from workbench.methods.sage_hint import SageHint
 from workbench.methods.scope import Scope
 from workbench.numerics.roles import HINTS, hint_lengths, with_hints
 from workbench.pipeline import Pipeline, catalog, run
-from workbench.stages import Method, Only
+from workbench.stages import Effect, Method, Only
 from workbench.testing.scripted import ScriptedWorld
 from workbench.types import Budget, Ragged, Rollouts
 
@@ -78,12 +78,18 @@ def test_every_estimator_works_beside_a_hint_method_or_names_the_order_that_does
     base = () if isinstance(method, Grpo) else (Grpo(),)
     for pair in permutations((method, hinting)):
         methods = (*base, *pair)
-        if hinting.splits and method.name == "april":
+        if Effect.DEFERS_ROLLOUTS in hinting.effects and Effect.CARRIES_GROUPS in method.effects:
             with pytest.raises(ValueError, match=f"april carries groups over .* and {hinting.name} would"):
                 Pipeline(*methods)
             continue
-        undone = pair[0] is hinting and hinting.across and method.anew
-        if undone or (pair[0] is method and hinting.splits and method.rooting):
+        undone = (
+            pair[0] is hinting
+            and Effect.COMPARES_CONTEXTS in hinting.effects
+            and Effect.REPLACES_ADVANTAGES in method.effects
+        )
+        if undone or (
+            pair[0] is method and Effect.DEFERS_ROLLOUTS in hinting.effects and Effect.LEAVES_ROOTS in method.effects
+        ):
             why = f"{method.name} would compute advantages anew" if undone else f"{hinting.name} would find none"
             with pytest.raises(ValueError, match=why) as refused:
                 Pipeline(*methods)

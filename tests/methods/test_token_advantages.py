@@ -20,7 +20,7 @@ ESTIMATING = [cls() for cls in catalog.methods().values() if "estimate" in cls()
 def before(estimating: Method) -> tuple[Draft, Advantage, object]:
     """A draft of 24 rollouts, advantages told by token, and the method's first state."""
     world = ScriptedWorld(6, null=0.0)
-    plan = Plan(np.arange(6), np.full(6, 4), why={"p_pre": np.full(6, 0.5)})
+    plan = Plan(np.arange(6), np.full(6, 4), memory={"duet.p_pre": np.full(6, 0.5)})
     rows = world.sample(plan)
     rows = rows.with_(group=rows.prompt)
     rng = np.random.default_rng(0)

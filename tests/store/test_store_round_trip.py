@@ -73,6 +73,20 @@ def test_special_starts_rounds_and_token_advantages_come_back(tmp_path):
         same(step, next(store.steps()))
 
 
+def test_leaves_and_what_was_put_off_come_back_and_are_figures_of_the_asks(tmp_path):
+    pool, step = made_pool(8), made_step(1, made_pool(8), np.random.default_rng(2))
+    plan = step.plan.with_n(step.plan.n, step.plan.n + 2).defer("trace", np.array([1]), np.array([3]))
+    step = replace(step, plan=replace(plan, n=step.plan.n), events=())
+    with Writer(tmp_path, {}, pool) as writer:
+        writer.append(step)
+    with Store.open(tmp_path) as store:
+        same(step, next(store.steps()))
+        rows = store.sql(
+            "SELECT why['leaves'] AS leaves, why['trace.later'] AS later FROM asks ORDER BY ask"
+        ).to_pylist()
+    assert [tuple(row.values()) for row in rows] == [(6, 0), (3, 3), (6, 0), (6, 0)]
+
+
 def test_steps_without_tokens_notes_or_reasons_come_back(tmp_path):
     pool, rng = made_pool(8), np.random.default_rng(3)
     step = made_step(1, pool, rng, tokens=False)

@@ -196,3 +196,55 @@ def test_a_factor_goes_to_the_tokens_too() -> None:
     )
     assert made.value.tolist() == [3, -3]
     assert made.tokens.values.tolist() == [2, 4, -3]
+
+
+plans = st.lists(st.tuples(st.integers(0, 9), st.integers(0, 5)), min_size=1, max_size=6)
+
+
+@given(plans, st.booleans(), st.data())
+def test_what_is_put_off_and_what_is_asked_now_are_what_was_asked(
+    asked: list, grows: bool, data: st.DataObject
+) -> None:
+    n, forks = (np.array(column) for column in zip(*asked, strict=True))
+    plan = Plan(np.arange(len(n)), n)
+    plan = plan.with_n(n, n + forks) if grows else plan
+    rows = np.flatnonzero(n > 0)
+    later = np.array([data.draw(st.integers(0, int(k))) for k in n[rows]], np.int64)
+    made = plan.defer("a", rows, later)
+    assert (made.n + made.n_deferred).tolist() == n.tolist()
+    assert (made.n_leaves + made.n_deferred).tolist() == plan.n_leaves.tolist()
+    assert (made.n <= made.n_leaves).all()
+    again = made.settled(np.ones(len(n), bool), n)
+    assert (again.n.tolist(), again.n_leaves.tolist(), again.n_deferred.tolist()) == (
+        n.tolist(),
+        n.tolist(),
+        [0] * len(n),
+    )
+    same = Plan.of_figures(made.figures, made.n, prompt=made.prompt)
+    assert equal(same, made)
+
+
+def test_joined_plans_put_off_what_each_puts_off() -> None:
+    one, two = (
+        Plan([0], [4]).defer("a", np.array([0]), np.array([3])),
+        Plan([1], [2]).with_n(np.array([2]), np.array([5])),
+    )
+    both = Plan.concat([one, two])
+    assert both.deferred["a"].tolist() == [3, 0]
+    assert both.n_leaves.tolist() == [1, 5]
+    assert both.figures["a.later"].tolist() == [3, 0]
+
+
+def test_a_column_is_no_reason() -> None:
+    with pytest.raises(ValueError, match=r"why has 'hint\.later', which is a column of its own"):
+        Plan([0], [4], why={"hint.later": np.zeros(1)})
+    with pytest.raises(ValueError, match="plan has 1 prompts but 2 in column 'leaves'"):
+        Plan([0], [4], leaves=np.array([4, 4]))
+
+
+def test_a_draft_tells_what_a_method_put_off_to_its_round() -> None:
+    plan = Plan([3, 4, 5], [4, 4, 4], round=np.array([0, 1, 1])).defer("a", np.array([0, 2]), np.array([1, 2]))
+    draft = Draft(1, Budget(3, 12), np.ones(6, bool), np.arange(3), round=2, plan=plan, rollouts=rollouts_of([[1]]))
+    assert [column.tolist() for column in draft.deferred("a")] == [[2], [2]]
+    assert [len(column) for column in draft.deferred("b")] == [0, 0]
+    assert [len(column) for column in draft.with_(plan=None, rollouts=None).deferred("a")] == [0, 0]

@@ -10,7 +10,7 @@ from workbench.methods.grpo import Grpo
 from workbench.pipeline import Pipeline, run
 from workbench.runs.experiment import Experiment
 from workbench.runs.run import Run
-from workbench.stages import Only
+from workbench.stages import Effect, Only
 from workbench.store import Store
 from workbench.types import Budget, Resume
 from workbench.worlds.live.world import LiveWorld
@@ -119,7 +119,7 @@ def test_it_is_refused_where_steps_are_generated_ahead(task):
     pipeline, world = Pipeline(Grpo(), April()), fresh(task)
     with pytest.raises(ValueError, match=r"april goes on with .* use staleness=0, not 1"):
         next(run_async(pipeline, world, BUDGET, steps=2, staleness=1))
-    assert not Only(April(), "estimate").overlaps
+    assert Effect.PLANS_AFTER_STEP in Only(April(), "estimate").effects
     overlap = Overlap(world, 1, lambda: 2)
     with pytest.raises(ValueError, match="april goes on with"):
         overlap(pipeline, pipeline.init(world.pool), world, BUDGET, step=1)

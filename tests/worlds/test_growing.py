@@ -40,7 +40,7 @@ class Forker(Method):
         return Checkpoint(every=self.every, top=2)
 
     def amend(self, state, plan, draft, rng) -> Plan:
-        return plan.rooted(plan.n, 6 * plan.leaves)  # twice as many alone, and six times beside Wider
+        return plan.with_n(plan.n, 6 * plan.n_leaves)  # twice as many alone, and six times beside Wider
 
     def branch(self, state, frontier, rng) -> Fork:
         first = (frontier.n_tokens - frontier.born <= self.every) & (frontier.parent < 0)

@@ -196,21 +196,21 @@ def test_continuations_come_out_of_what_a_prompt_was_allocated(asked):
     inside = Only(Trace(continuations=2, every=1, boundaries=()), "amend", "estimate")
     plan = _first_plan(Pipeline(Grpo(), inside), asked)
     assert plan.n.tolist() == [ROOTS[asked]] * 3
-    assert plan.why["trace.later"].tolist() == [asked - ROOTS[asked]] * 3
+    assert plan.deferred["trace"].tolist() == [asked - ROOTS[asked]] * 3
 
 
 @pytest.mark.parametrize("rollouts", [24, 25, 26, 48])
 def test_trace_allocates_its_continuations_too(rollouts):
     plan = _first_plan(Pipeline(Grpo(), Trace(continuations=2, every=1, boundaries=())), rollouts / 3)
-    assert plan.n_rollouts + int(plan.why["trace.later"].sum()) == rollouts
-    assert (plan.why["trace.later"] <= 2 * plan.n).all()
+    assert plan.n_rollouts + int(plan.deferred["trace"].sum()) == rollouts
+    assert (plan.deferred["trace"] <= 2 * plan.n).all()
 
 
 def test_a_prompt_is_continued_within_what_duet_gave_it():
     inside: list[Method] = [Only(Trace(continuations=2, every=1, boundaries=()), "amend", "estimate")]
     continued = 0
     for step in steps_of(Pipeline(Grpo(), *inside, Duet(budget=0.5, length=4.0))):
-        given = step.plan.n + np.nan_to_num(step.plan.why["trace.later"])
+        given = step.plan.n + step.plan.deferred["trace"]
         first = step.plan.round == 0
         assert given[first].sum() == 12
         for p, n in zip(step.plan.prompt[first], given[first], strict=True):

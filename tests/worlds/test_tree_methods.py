@@ -221,7 +221,7 @@ def test_trace_continues_where_the_end_may_turn_out_otherwise(task, method):
         r, plan = step.rollouts, step.plan
         roots = r.parent == ""
         assert plan.n[plan.round == 0].sum() == 8  # a third of 24
-        plainly = plan.n[(plan.round > 0) & plan.plain].sum()  # of prompts whose answers have no place to go on from
+        plainly = plan.n[(plan.round > 0) & plan.is_plain].sum()  # of prompts whose answers have no place to go on from
         assert roots.sum() == 8 + plainly
         inside = [k for k, s in enumerate(plan.start) if s is not None]
         assert plan.n[inside].sum() <= 2 * 8

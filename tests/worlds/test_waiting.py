@@ -90,7 +90,7 @@ def test_marks_tell_plans_apart():
     assert waiting.mark_of(plan) == waiting.mark_of(Plan(np.array([0, 2]), np.array([2, 3]), step=7))
     hint = np.array([None, Text("so")], dtype=object)
     others = [replace(plan, step=8), replace(plan, n=np.array([3, 2])), replace(plan, start=hint)]
-    others.append(plan.rooted(plan.n, plan.n + 1))  # as many roots, with more room for forks
+    others.append(plan.with_n(plan.n, plan.n + 1))  # as many roots, with more room for forks
     assert len({waiting.mark_of(p) for p in (plan, *others)}) == 5
 
 

@@ -10,9 +10,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from workbench.numerics.hints import hold_back, plain_rewards, references, waiting, with_asks
+from workbench.numerics.hints import plain_rewards, references, with_asks
 from workbench.numerics.roles import hint_lengths
-from workbench.stages import Card, Method
+from workbench.stages import Card, Effect, Method
 from workbench.types import Advantage, Draft, Plan, Pool, Ragged, Step, Text
 
 CARD = Card(
@@ -124,7 +124,7 @@ class Adhint(Method):
     train_hints: bool = True
 
     card = CARD
-    hinting = across = splits = True
+    effects = frozenset({Effect.ADDS_HINTS, Effect.COMPARES_CONTEXTS, Effect.DEFERS_ROLLOUTS})
 
     @property
     def needs(self) -> frozenset[str]:  # type: ignore[override]
@@ -156,11 +156,11 @@ class Adhint(Method):
 
     def amend(self, state: Seen, plan: Plan, draft: Draft, rng: np.random.Generator) -> Plan:
         """Hold half of each group back; once its plain half is scored, ask for the rest behind the hint."""
-        rows = np.flatnonzero(plan.plain & (plan.n > 1))
+        rows = np.flatnonzero(plan.is_plain & (plan.n > 1))
         rows = rows[[len(str(text).split()) > 1 for text in state.reference[plan.prompt[rows]]]]
-        plan = hold_back(plan, rows, plan.n[rows] // 2)
+        plan = plan.defer(self.name, rows, plan.n[rows] // 2)
         prompts, counts, starts, contexts, ratios = [], [], [], [], []
-        for a, k in zip(*waiting(draft), strict=True):
+        for a, k in zip(*draft.deferred(self.name), strict=True):
             p = int(draft.plan.prompt[a])
             rewards = np.clip(plain_rewards(draft, p), 0, 1)
             if not len(rewards) or rewards.mean() == 1:

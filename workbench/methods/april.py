@@ -10,7 +10,7 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from workbench.stages import Card, Checkpoint, Method
+from workbench.stages import Card, Checkpoint, Effect, Method
 from workbench.types import Advantage, Cut, Draft, Frontier, Plan, Pool, Resume, Step
 
 CARD = Card(
@@ -164,7 +164,7 @@ class April(Method):
 
     card = CARD
     needs: ClassVar[frozenset[str]] = frozenset({"resume"})
-    overlaps: ClassVar[bool] = False  # what a step goes on with is known once it is finished
+    effects = frozenset({Effect.CARRIES_GROUPS, Effect.PLANS_AFTER_STEP})
 
     def __post_init__(self) -> None:
         if not 0 < self.share <= 1:
@@ -200,7 +200,7 @@ class April(Method):
         asks = (plan.purpose == "train") & (plan.n > 0)
         fresh = [p for p in dict.fromkeys(plan.prompt[asks].tolist()) if p not in {g.prompt for g in state}]
         room = draft.budget.prompts - len(resumed)
-        plan = plan.without(asks & ~np.isin(plan.prompt, fresh[:room]))
+        plan = plan.settled(asks & ~np.isin(plan.prompt, fresh[:room]), np.zeros(len(plan), np.int64))
         names = [(g.prompt, name) for g in resumed for name, _ in g.rollouts]
         start = np.empty(len(names), dtype=object)
         for i, (_, name) in enumerate(names):

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from workbench.numerics.forks import credited
-from workbench.stages import Card, Checkpoint, Method, State
+from workbench.stages import Card, Checkpoint, Effect, Method, State
 from workbench.types import Advantage, Draft, Fork, Frontier, Plan
 
 CARD = Card(
@@ -184,7 +184,7 @@ class Branchgrpo(Method):
     clip: float = 5.0
 
     card = CARD
-    rooting = True
+    effects = frozenset({Effect.LEAVES_ROOTS})
 
     def __post_init__(self) -> None:
         if self.forks < 1 or self.width < 2 or self.every < 1:
@@ -198,7 +198,7 @@ class Branchgrpo(Method):
     def amend(self, state: State, plan: Plan, draft: Draft, rng: np.random.Generator) -> Plan:
         """Fewer roots: their forks make up the rest of the group."""
         roots = np.maximum(plan.n // self.width**self.forks, 1)
-        return plan.rooted(np.where(plan.from_prompt, roots, plan.n))
+        return plan.with_n(np.where(plan.from_prompt, roots, plan.n), plan.n_leaves)
 
     def branch(self, state: State, frontier: Frontier, rng: np.random.Generator) -> Fork:
         """Fork every branch that is as long as a fork asks."""

@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike
 from workbench.methods.grpo import Grpo
 from workbench.numerics.apportion import apportion
 from workbench.numerics.groups import describe
-from workbench.stages import Card, Method
+from workbench.stages import Card, Effect, Method
 from workbench.types import Advantage, Batch, Draft, Loss, Plan, Pool, Ragged, Step
 
 CARD = Card(
@@ -147,7 +147,7 @@ class Brorl(Method):
     eps_high: float = 0.4
 
     card = CARD
-    anew = True
+    effects = frozenset({Effect.REPLACES_ADVANTAGES})
 
     def init(self, pool: Pool) -> int:
         """Rollouts of the last step: none."""

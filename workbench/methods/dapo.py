@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 from workbench.methods.dapo_dynamic_sampling import overlong_penalty
 from workbench.methods.grpo import Grpo, Reduction
-from workbench.stages import VERBS, Card, State
+from workbench.stages import Card, State
 from workbench.types import Rollouts
 
 CARD = Card(
@@ -39,11 +41,7 @@ class Dapo(Grpo):
     factor: float = 1.0
 
     card = CARD
-
-    @property
-    def verbs(self) -> tuple[str, ...]:
-        """It shapes rewards only where there is a max_len."""
-        return tuple(v for v in VERBS if hasattr(self, v) and (v != "reward" or self.max_len is not None))
+    acts_if: ClassVar[Mapping[str, str]] = {"reward": "max_len"}
 
     def reward(self, state: State, rollouts: Rollouts) -> Rollouts:
         """Add the overlong punishment, also kept as the part "overlong"."""

@@ -12,7 +12,7 @@ from workbench.numerics.apportion import apportion
 from workbench.numerics.beliefs import check_counts
 from workbench.numerics.estimators import group_advantages
 from workbench.numerics.groups import describe
-from workbench.stages import Card, Method, State
+from workbench.stages import Card, Effect, Method, State
 from workbench.types import Advantage, Draft, Plan
 
 CARD = Card(
@@ -134,7 +134,7 @@ class Dars(Method):
     first_share: float = 0.5
 
     card = CARD
-    anew = True
+    effects = frozenset({Effect.REPLACES_ADVANTAGES})
 
     def __post_init__(self) -> None:
         if self.schedule not in get_args(Schedule):
@@ -154,14 +154,16 @@ class Dars(Method):
         second = apportion(need, left, cap=need)
         some = second > 0
         unknown = np.full(len(fresh), np.nan)
+        stage = np.repeat([1.0, 2.0], [len(fresh), some.sum()])
         return Plan(
             np.concatenate([fresh, prompt[some]]),
             np.concatenate([first, second[some]]),
             why={
-                "dars_stage": np.repeat([1.0, 2.0], [len(fresh), some.sum()]),
+                "dars_stage": stage,
                 "accuracy": np.concatenate([unknown, accuracy[some]]),
                 "need": np.concatenate([unknown, need[some]]),
             },
+            memory={"dars.stage": stage},
         )
 
     def _needs(self, draft: Draft) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -169,7 +171,7 @@ class Dars(Method):
         plan, r = draft.plan, draft.rollouts
         if plan is None or r is None:
             return np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0)
-        stage = plan.why.get("dars_stage", np.ones(len(plan)))
+        stage = plan.memory.get("dars.stage", np.ones(len(plan)))
         rows = r.plain & (r.ask >= 0)
         rows[rows] = stage[r.ask[rows]] == 1
         prompt, at = np.unique(r.prompt[rows], return_inverse=True)

@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from workbench.numerics.estimators import group_advantages
-from workbench.numerics.hints import hold_back, waiting, with_asks
+from workbench.numerics.hints import with_asks
 from workbench.numerics.picks import largest
 from workbench.numerics.votes import majority_label, voted
-from workbench.stages import Card, Method, State
+from workbench.stages import Card, Effect, Method, State
 from workbench.types import Advantage, Draft, Node, Plan, Ragged, Rollouts
 
 __all__ = ["majority_label"]
@@ -36,9 +36,6 @@ CARD = Card(
     unspent="answers too short to fork leave a part of the group unasked",
     watch="vote ratio against true accuracy, tokens of trees against flat groups, advantages whose sign the scale turned",
 )
-
-LATER = "ettrl.later"
-"""Column of `why`: rollouts of the ask that wait until forks were made."""
 
 
 def fork_positions(token_entropy: ArrayLike, n_forks: int, min_pos: int = 0) -> np.ndarray:
@@ -124,19 +121,17 @@ class Ettrl(Method):
     needs: ClassVar[frozenset[str]] = frozenset({"nodes", "token_entropy"})
 
     @property
-    def splits(self) -> bool:  # type: ignore[override]
-        """Where rollouts fork: most of a group waits for its base rollouts."""
-        return self.forks > 0
-
-    rooting = splits  # type: ignore[assignment]
+    def effects(self) -> frozenset[Effect]:  # type: ignore[override]
+        """Where rollouts fork, most of a group waits for its base rollouts."""
+        return frozenset({Effect.DEFERS_ROLLOUTS, Effect.LEAVES_ROOTS} if self.forks > 0 else ())
 
     def amend(self, state: State, plan: Plan, draft: Draft, rng: np.random.Generator) -> Plan:
         """Base rollouts first; once they are there, continuations from inside them, at their most uncertain tokens."""
         new = self.forks * self.branches
-        rows = np.flatnonzero(plan.plain & (plan.n > 1))
+        rows = np.flatnonzero(plan.is_plain & (plan.n > 1))
         base = np.maximum(plan.n[rows] // (1 + new), 1) if new else plan.n[rows]
-        plan = hold_back(plan, rows, plan.n[rows] - base, LATER)
-        asks, later = waiting(draft, LATER)
+        plan = plan.defer(self.name, rows, plan.n[rows] - base)
+        asks, later = draft.deferred(self.name)
         done, r = draft.plan, draft.rollouts
         if not len(asks) or r.entropy is None:
             return plan

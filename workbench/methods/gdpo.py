@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 
 from workbench.numerics.estimators import group_advantages
 from workbench.numerics.groups import describe, whiten
-from workbench.stages import Card, Method, State
+from workbench.stages import Card, Effect, Method, State
 from workbench.types import Advantage, Draft
 
 CARD = Card(
@@ -123,7 +123,7 @@ class Gdpo(Method):
     missing: Missing = "skip"
 
     card = CARD
-    anew = True
+    effects = frozenset({Effect.REPLACES_ADVANTAGES})
 
     def estimate(self, state: State, advantage: Advantage, draft: Draft, rng: np.random.Generator) -> Advantage:
         """Replace the advantages of the kept rollouts; the baseline shown is the group's mean reward."""

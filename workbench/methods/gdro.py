@@ -305,20 +305,21 @@ class Gdro(Method):
 
     def _pull(self, state: Bins, plan: Plan, mean_loss: np.ndarray, seen: np.ndarray) -> Bins:
         """Scores of the arms that this method chose in the step, and the price of a rollout."""
-        if "gdro_arm" not in plan.why:
+        if "gdro_arm" not in plan.notes:
             return state
-        asked = np.flatnonzero(np.isfinite(plan.why["gdro_arm"]))
+        bin_, arm, wanted = (plan.notes[name] for name in ("gdro_bin", "gdro_arm", "gdro_n_bar"))
+        asked = np.flatnonzero(np.isfinite(arm))
         if not len(asked):
             return state
-        n_bar = float(plan.why["gdro_n_bar"][asked[0]])
+        n_bar = float(wanted[asked[0]])
         score, pulls = state.arm_score.copy(), state.pulls.copy()
-        bins, first = np.unique(plan.why["gdro_bin"][asked].astype(np.int64), return_index=True)
-        for b, n_b in zip(bins, plan.why["gdro_arm"][asked[first]].astype(np.int64), strict=True):
+        bins, first = np.unique(bin_[asked].astype(np.int64), return_index=True)
+        for b, n_b in zip(bins, arm[asked[first]].astype(np.int64), strict=True):
             if b >= 0 and seen[b]:
                 both = arm_score_update(score[b], self._arms, int(n_b), float(mean_loss[b]), state.mu, n_bar)
                 score[b] = both.code if self.sign == "code" else both.paper
                 pulls[b, n_b - self.n_min] += 1
-        realised = float(plan.why["gdro_arm"][asked].mean())
+        realised = float(arm[asked].mean())
         return state._replace(arm_score=score, pulls=pulls, mu=dual_update(state.mu, realised, n_bar, self.lr))
 
     def _mark(self, state: Bins, step: Step) -> Bins:
@@ -376,7 +377,9 @@ class Gdro(Method):
         n_bar = share / max(len(fresh), 1)
         n, arm = self._sizes(state, bin_, share, n_bar)
         why = {"gdro_bin": bin_.astype(float), "gdro_arm": arm, "gdro_n_bar": np.full(len(fresh), n_bar)}
-        return Plan(fresh, n, why=why)
+        before = {} if draft.plan is None else draft.plan.notes  # of the step's earlier rounds
+        notes = {name: np.concatenate([before.get(name, []), column]) for name, column in why.items()}
+        return Plan(fresh, n, why=why, notes=notes)
 
     def _sizes(self, state: Bins, bin_: np.ndarray, share: int, n_bar: float) -> tuple[np.ndarray, np.ndarray]:
         """(rollouts, arm) of each prompt; arm is NaN where the budget could not be met by arms alone."""

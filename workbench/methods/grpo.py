@@ -9,7 +9,7 @@ from typing import Literal, TypeAlias, get_args
 import numpy as np
 
 from workbench.numerics.estimators import Estimator, Singleton, group_advantages
-from workbench.stages import Card, Method, State
+from workbench.stages import Card, Effect, Method, State
 from workbench.types import Advantage, Batch, Draft, Loss
 
 CARD = Card(
@@ -55,7 +55,7 @@ class Grpo(Method):
     truncation: float | None = 2.0
 
     card = CARD
-    anew = True
+    effects = frozenset({Effect.REPLACES_ADVANTAGES})
 
     def __post_init__(self) -> None:
         for name, allowed in (("kind", get_args(Kind)), ("reduction", get_args(Reduction))):

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 
 from workbench.numerics.estimators import group_advantages
 from workbench.numerics.groups import describe
-from workbench.stages import Card, Method, State
+from workbench.stages import Card, Effect, Method, State
 from workbench.types import Advantage, Draft, Rollouts
 
 CARD = Card(
@@ -156,7 +156,7 @@ class GrpoRoc(Method):
     eps: float = 1e-6
 
     card = CARD
-    anew = True
+    effects = frozenset({Effect.REPLACES_ADVANTAGES})
 
     def __post_init__(self) -> None:
         if not 0 < self.keep_share <= 1:

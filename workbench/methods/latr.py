@@ -9,7 +9,7 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from workbench.stages import Card, Checkpoint, Method
+from workbench.stages import Card, Checkpoint, Effect, Method
 from workbench.types import Cut, Draft, Fork, Frontier, Plan, Pool, Step
 
 CARD = Card(
@@ -231,7 +231,7 @@ class Latr(Method):
     group_size: int | None = None
 
     card = CARD
-    rooting = True
+    effects = frozenset({Effect.LEAVES_ROOTS})
     needs: ClassVar[frozenset[str]] = frozenset({"top_tokens"})
 
     @property
@@ -252,12 +252,12 @@ class Latr(Method):
 
     def amend(self, state: int, plan: Plan, draft: Draft, rng: np.random.Generator) -> Plan:
         """One root for the tree's part of a group, and its flat part."""
-        n, leaves = plan.n.copy(), plan.leaves.copy()
+        n, leaves = plan.n.copy(), plan.n_leaves.copy()
         for a in np.flatnonzero(plan.from_prompt):
             leaves[a] = min(leaves[a], self.group_size or leaves[a])
             share = self._share(state, int(leaves[a]))
             n[a] = min(n[a], share.n_flat + (share.n_tree > 0))
-        return plan.rooted(n, leaves)
+        return plan.with_n(n, leaves)
 
     def branch(self, state: int, frontier: Frontier, rng: np.random.Generator) -> Fork:
         """Fork to the second token where it may be taken and the group has room, the first of its rows only and what forked

@@ -20,7 +20,7 @@ from workbench.numerics.flips import (
     sign_flips,
 )
 from workbench.numerics.groups import describe, first_rows, lower_median
-from workbench.stages import Card, Method, State
+from workbench.stages import Card, Effect, Method, State
 from workbench.types import Advantage, Draft, Plan, Ragged
 
 __all__ = [
@@ -127,7 +127,7 @@ class McGrpo(Method):
     mad_floor: float = 0.1
 
     card = CARD
-    anew = True
+    effects = frozenset({Effect.REPLACES_ADVANTAGES})
 
     def amend(self, state: State, plan: Plan, draft: Draft, rng: np.random.Generator) -> Plan:
         """One rollout more for the first ask of every group in the step."""
@@ -138,7 +138,7 @@ class McGrpo(Method):
         _, first = np.unique(key[rows], return_index=True)
         n = plan.n.copy()
         n[rows[first]] += 1
-        return plan.asking(n)
+        return plan.with_n(n)
 
     def estimate(self, state: State, advantage: Advantage, draft: Draft, rng: np.random.Generator) -> Advantage:
         """Replace the advantages of the kept rollouts, and drop the pivot of every group."""

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple, TypeAlias, get_args
+from typing import ClassVar, Literal, NamedTuple, TypeAlias, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from workbench.numerics import beta as beta_law
 from workbench.numerics.picks import largest
-from workbench.stages import Card, Method
+from workbench.stages import Card, Effect, Method
 from workbench.types import Advantage, Draft, Picked, Pool, Ragged, Rollouts, Step
 
 CARD = Card(
@@ -204,12 +204,8 @@ class Mssr(Method):
     curriculum: bool = False
 
     card = CARD
-    anew = True
-
-    @property
-    def verbs(self) -> tuple[str, ...]:
-        """It selects only where the curriculum is on."""
-        return ("select", "estimate") if self.curriculum else ("estimate",)
+    effects = frozenset({Effect.REPLACES_ADVANTAGES})
+    acts_if: ClassVar[Mapping[str, str]] = {"select": "curriculum"}
 
     def init(self, pool: Pool) -> Tracker:
         """Every prompt at v_init, worth n0 rollouts."""

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import ClassVar, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from workbench.numerics.hints import strategies, with_asks
-from workbench.stages import Card, Method, given
+from workbench.stages import Card, Effect, Method
 from workbench.types import Advantage, Batch, Draft, Loss, Plan, Pool, Rollouts, Step, Text
 
 CARD = Card(
@@ -88,7 +88,8 @@ class Nudgerl(Method):
     distill: float = 0.1
 
     card = CARD
-    hinting = across = splits = True
+    effects = frozenset({Effect.ADDS_HINTS, Effect.COMPARES_CONTEXTS, Effect.DEFERS_ROLLOUTS})
+    acts_if: ClassVar[Mapping[str, str]] = {"penalty": "distill"}
 
     @property
     def needs(self) -> frozenset[str]:  # type: ignore[override]
@@ -118,7 +119,7 @@ class Nudgerl(Method):
         """Take the hinted rollouts out of the plain asks; those that lost their hint stay plain."""
         n = plan.n.copy()
         prompts, counts, starts, contexts = [], [], [], []
-        for row in np.flatnonzero(plan.plain):
+        for row in np.flatnonzero(plan.is_plain):
             prompt = int(plan.prompt[row])
             texts = state.texts[prompt]
             m = min(self.hints, len(texts))
@@ -134,7 +135,7 @@ class Nudgerl(Method):
                     starts.append(Text(texts[int(c)], "user"))
                     contexts.append(f"strategy:{int(c)}")
             n[row] -= sum(kept.values())
-        return with_asks(plan.asking(n), prompts, counts, starts, contexts)
+        return with_asks(plan.with_n(n), prompts, counts, starts, contexts)
 
     def estimate(self, state: Strategies, advantage: Advantage, draft: Draft, rng: np.random.Generator) -> Advantage:
         """Advantages of all rollouts of a prompt together, its strategies credited by lam."""
@@ -150,7 +151,6 @@ class Nudgerl(Method):
             touched[mine] = True
         return advantage.revalued(touched, value, baseline)
 
-    @given("distill")
     def penalty(self, state: Strategies, batch: Batch) -> Loss:
         """distill times -mean_i A_i mean_t log pi(y_it | plain prompt), over all rollouts.
 

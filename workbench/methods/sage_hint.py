@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from workbench.numerics.hints import references, with_asks
-from workbench.stages import Card, Method
+from workbench.stages import Card, Effect, Method
 from workbench.types import Advantage, Draft, Plan, Pool, Step, Text
 
 CARD = Card(
@@ -141,13 +141,13 @@ class SageHint(Method):
     down_above: float = 0.35
 
     card = CARD
-    hinting = True
     needs: ClassVar[frozenset[str]] = frozenset({"reference"})
 
     @property
-    def splits(self) -> bool:  # type: ignore[override]
-        """In the light modes: asks begin behind a hint."""
-        return self.mode != "sage"
+    def effects(self) -> frozenset[Effect]:  # type: ignore[override]
+        """In the light modes an ask begins behind the hint; in the other a pass comes on top."""
+        light = () if self.mode == "sage" else (Effect.DEFERS_ROLLOUTS,)
+        return frozenset({Effect.ADDS_HINTS, *light})
 
     def __post_init__(self) -> None:
         if self.levels < 1:
@@ -203,14 +203,14 @@ class SageHint(Method):
             text = _part(str(state.reference[p]), top + 1, self.levels)
             if text:
                 prompts.append(int(p))
-                n.append(int(done.leaves[(done.prompt == p) & (done.context == _context(top))].sum()))
+                n.append(int(done.n_leaves[(done.prompt == p) & (done.context == _context(top))].sum()))
                 starts.append(Text(text, "user"))
                 contexts.append(_context(top + 1))
         return with_asks(plan, prompts, n, starts, contexts)
 
     def _light(self, state: Levels, plan: Plan) -> Plan:
         start, context = plan.start.copy(), plan.context.copy()
-        for row in np.flatnonzero(plan.plain):
+        for row in np.flatnonzero(plan.is_plain):
             p = int(plan.prompt[row])
             before = None if np.isnan(state.accuracy[p]) else float(state.accuracy[p])
             if self.mode == "paper":
@@ -221,7 +221,8 @@ class SageHint(Method):
             if level and text:
                 start[row], context[row] = Text(text, "user"), _context(level)
         hinted = context != plan.context  # what waits of them would go on from a hinted rollout as from a plain one
-        return replace(plan.at_once(hinted), start=start, context=context)
+        at_once = plan.settled(hinted, np.maximum(plan.n_leaves, plan.n + plan.n_deferred))
+        return replace(at_once, start=start, context=context)
 
     def estimate(self, state: Levels, advantage: Advantage, draft: Draft, rng: np.random.Generator) -> Advantage:
         """Only the group of a prompt's highest level is trained on."""

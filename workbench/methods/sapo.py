@@ -13,7 +13,7 @@ from workbench.methods.grpo import Grpo
 from workbench.numerics.estimators import group_advantages
 from workbench.numerics.groups import describe
 from workbench.numerics.picks import smallest
-from workbench.stages import Card, Method
+from workbench.stages import Card, Effect, Method
 from workbench.types import Advantage, Batch, Draft, Loss, Pool, Rollouts, Step
 
 CARD = Card(
@@ -101,7 +101,7 @@ class Sapo(Method):
     clip_high: float = 0.28
 
     card = CARD
-    anew = True
+    effects = frozenset({Effect.REPLACES_ADVANTAGES})
 
     def __post_init__(self) -> None:
         if not 0 <= self.external <= 1:

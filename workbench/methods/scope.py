@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 
 from workbench.numerics.estimators import group_advantages
 from workbench.numerics.hints import with_asks
-from workbench.stages import Card, Method, State
+from workbench.stages import Card, Effect, Method, State
 from workbench.types import Advantage, Draft, Node, Plan, Ragged
 
 CARD = Card(
@@ -126,7 +126,7 @@ class Scope(Method):
     eps: float = 1e-6
 
     card = CARD
-    across = True
+    effects = frozenset({Effect.COMPARES_CONTEXTS})
     needs: ClassVar[frozenset[str]] = frozenset({"prm", "nodes"})
 
     def amend(self, state: State, plan: Plan, draft: Draft, rng: np.random.Generator) -> Plan:

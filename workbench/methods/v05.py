@@ -15,7 +15,7 @@ from workbench.numerics.beliefs import set_rows
 from workbench.numerics.groups import describe
 from workbench.numerics.picks import largest
 from workbench.numerics.predictors import Context, Features, Kernel, Known, columns, needs_of, points_of
-from workbench.stages import Card, Method
+from workbench.stages import Card, Effect, Method
 from workbench.types import Advantage, Draft, Plan, Pool, Rollouts, Step
 
 CARD = Card(
@@ -183,7 +183,7 @@ class V05(Method):
     features: Features = "embedding"
 
     card = CARD
-    anew = True
+    effects = frozenset({Effect.REPLACES_ADVANTAGES})
 
     def __post_init__(self) -> None:
         if self.k_init < 1:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from workbench.numerics.groups import describe
-from workbench.stages import Card, Method, State
+from workbench.stages import Card, Effect, Method, State
 from workbench.types import Advantage, Batch, Draft, Loss, Rollouts
 
 CARD = Card(
@@ -114,7 +114,7 @@ class Vcpo(Method):
     norm_by_std: bool = True
 
     card = CARD
-    anew = True
+    effects = frozenset({Effect.REPLACES_ADVANTAGES})
 
     def estimate(self, state: State, advantage: Advantage, draft: Draft, rng: np.random.Generator) -> Advantage:
         """Replace the advantages of the kept rollouts; weights are 1 where the world gave no current log-probabilities."""

@@ -14,7 +14,7 @@ from workbench.numerics.beliefs import set_rows
 from workbench.numerics.groups import GroupStats, describe
 from workbench.numerics.picks import largest
 from workbench.numerics.t_intervals import unit_half_widths
-from workbench.stages import Card, Method
+from workbench.stages import Card, Effect, Method
 from workbench.types import Advantage, Draft, Plan, Pool, Ragged, Step
 
 CARD = Card(
@@ -199,7 +199,7 @@ class Xrpo(Method):
     eps: float = 1e-6
 
     card = CARD
-    anew = True
+    effects = frozenset({Effect.REPLACES_ADVANTAGES})
 
     def init(self, pool: Pool) -> Memory:
         """No prompt was visited."""

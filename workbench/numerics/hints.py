@@ -7,15 +7,10 @@ of short texts each. Hinted rollouts carry a context, so that they never count a
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 import numpy as np
 
 from workbench.types import Draft, Node, Plan, Pool, Resume, Text
-
-LATER = "hint.later"
-"""Column of `why`: rollouts of the ask that wait for the hinted pass. Who waits for something else has a column of its own,
-whose name ends alike."""
 
 
 def references(pool: Pool) -> np.ndarray:
@@ -33,25 +28,6 @@ def strategies(pool: Pool) -> list[tuple[str, ...]]:
         return [()] * len(pool)
     rows = [row.splitlines() if isinstance(row, str) else row for row in column]
     return [() if row is None else tuple(map(str, row)) for row in rows]
-
-
-def hold_back(plan: Plan, rows: np.ndarray, n_later: np.ndarray, name: str = LATER) -> Plan:
-    """The plan with n_later (K,) rollouts of the asks `rows` (K,) put off to the next round, and noted in `why` under name."""
-    n, later = plan.n.copy(), np.zeros(len(plan))
-    n[rows] -= n_later
-    later[rows] = n_later
-    plan = plan.asking(n)
-    return replace(plan, why={**plan.why, name: later})
-
-
-def waiting(draft: Draft, name: str = LATER) -> tuple[np.ndarray, np.ndarray]:
-    """(K,) asks of the round before, rows of the draft's plan, of which (K,) int64 rollouts were put off under name."""
-    plan = draft.plan
-    if plan is None or draft.rollouts is None or name not in plan.why:
-        return np.empty(0, np.int64), np.empty(0, np.int64)
-    later = np.nan_to_num(plan.why[name]).astype(np.int64)
-    rows = np.flatnonzero((later > 0) & (plan.round == draft.round - 1))
-    return rows, later[rows]
 
 
 def plain_rewards(draft: Draft, prompt: int) -> np.ndarray:

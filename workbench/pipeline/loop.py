@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 
@@ -63,6 +64,7 @@ def advance(
         if what:
             events.append(Event("warning", str(what), _unrewarded(rollouts, str(what), int(n)), int(n)))
     fate, reason = fates(rollouts, advantage, skipped and "update_skipped")
+    plan = replace(plan, memory={})  # of the step while it was made: what is learned from is what the record keeps
     done = Step(step, draft.prompts, plan, rollouts, advantage, fate, reason, update, clock.seconds, tuple(events))
     return pipeline.observe(states, done), done
 

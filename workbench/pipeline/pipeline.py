@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 
 from workbench.methods.uniform import Uniform
-from workbench.pipeline import catalog
+from workbench.pipeline import catalog, rules
 from workbench.pipeline.masking import observed
-from workbench.stages import DECIDES, VERBS, Method, Only, State, World
+from workbench.pipeline.notation import listed, written
+from workbench.stages import DECIDES, VERBS, Method, State, World
 from workbench.types import Pool, Step
 
 States = dict[str, State]
@@ -35,63 +36,7 @@ class Pipeline:
         for verb, way_out in (("estimate", "Grpo()"), ("loss", "Grpo()")):
             if not self.actors(verb):
                 raise ValueError(f"no method of {self!r} acts at {verb}; add one that does, for example {way_out}")
-        self._check_hints()
-        self._check_carried()
-        self._check_order()
-
-    def _check_hints(self) -> None:
-        """Raise ValueError where two methods show hints: a rollout begins after one of them, and nothing compares the two."""
-        hinting = [m.name for m in self.methods if m.hinting and "amend" in m.verbs]
-        if len(hinting) > 1:
-            raise ValueError(
-                f"{' and '.join(hinting)} both show hints in {self!r}: neither knows the other's rollouts, so a prompt is "
-                "hinted twice or not at all, and of its two comparisons with plain rollouts the last one stands; keep one of "
-                "them, and compare the two as two runs"
-            )
-
-    def _check_carried(self) -> None:
-        """Raise ValueError where a method takes groups up again that another split."""
-        acting = self.actors("amend")
-        carrying = [m.name for m in acting if "resume" in m.needs]
-        splitting = [m.name for m in acting if m.splits]
-        if carrying and splitting:
-            raise ValueError(
-                f"{carrying[0]} carries groups over into the next step as plain rollouts, and {' and '.join(splitting)} would "
-                f"have put a part of them off or begun it elsewhere: that part would be lost; keep one of them in {self!r}"
-            )
-
-    def _check_order(self) -> None:
-        """Raise ValueError where what stands in front leaves nothing to one behind it, or is undone by it; with the order to
-        write."""
-        if found := self._behind("estimate", lambda m: m.across, lambda m: m.anew):
-            first, behind, order = found
-            raise ValueError(
-                f"behind {first}, {behind} would compute advantages anew, group by group, and undo what {first} makes of a "
-                f"prompt's groups together; write {order}"
-            )
-        if found := self._behind("amend", lambda m: m.rooting, lambda m: m.splits):
-            first, behind, order = found
-            raise ValueError(
-                f"behind {first}, which leaves few rollouts of each group for the others to grow from, {behind} would find "
-                f"none to take a share of; write {order}"
-            )
-
-    def _behind(
-        self, verb: str, moves: Callable[[Method], bool], stays: Callable[[Method], bool]
-    ) -> tuple[str, str, str] | None:
-        """The first method that moves behind others, which stay, at a verb; those others; and the pipeline in which all such
-        stand there. None where they do."""
-        acting = self.actors(verb)
-        late = {m.name: [o for o in acting[k + 1 :] if stays(o)] for k, m in enumerate(acting) if moves(m)}
-        late = {name: others for name, others in late.items() if others}
-        if not late:
-            return None
-        first, others = next(iter(late.items()))
-        rest = [m for m in self.chosen if m.name not in late]
-        at = rest.index(others[-1]) + 1
-        moved = sorted((m for m in self.chosen if m.name in late), key=lambda m: not stays(m))
-        order = [*rest[:at], *moved, *rest[at:]]
-        return first, " and ".join(m.name for m in others), _listed(order)
+        rules.check(methods)
 
     @classmethod
     def parse(cls, text: str | Pipeline | Iterable[Mapping[str, object]]) -> Pipeline:
@@ -165,10 +110,10 @@ class Pipeline:
     @property
     def text(self) -> str:
         """The pipeline as people write it, "grpo + mopps(target=0.4)"; `Pipeline.parse` reads it back."""
-        return " + ".join(_written(m, m.name) for m in self.chosen)
+        return " + ".join(written(m, m.name) for m in self.chosen)
 
     def __repr__(self) -> str:
-        return _listed(self.chosen)
+        return listed(self.chosen)
 
     def __str__(self) -> str:
         lines = [self.text]
@@ -186,17 +131,3 @@ class Pipeline:
             for verb, names in self.who().items()
         )
         return f"<table><caption><code>{escape(repr(self))}</code></caption>{rows}</table>"
-
-
-def _listed(methods: Iterable[Method]) -> str:
-    """Methods as the pipeline that has them in this order."""
-    return f"Pipeline({', '.join(_written(m, type(m).__name__ + '()') for m in methods)})"
-
-
-def _written(method: Method, plain: str) -> str:
-    """A method with the settings that differ from the paper's, in the form of `plain` ("mopps" or "Mopps()")."""
-    if isinstance(method, Only):
-        inner = _written(method.method, plain if not plain.endswith("()") else type(method.method).__name__ + "()")
-        return f"Only({inner}, {', '.join(map(repr, method.only))})"
-    settings = ", ".join(f"{k}={v!r}" for k, v in method.settings.items())
-    return f"{plain.removesuffix('()')}({settings})" if settings else plain

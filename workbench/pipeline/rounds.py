@@ -61,7 +61,7 @@ def boosted(plan: Plan, factor: np.ndarray) -> Plan:
     weight, total, low = n[rows] * factor[rows], int(n[rows].sum()), np.minimum(n[rows], 2)
     share = apportion(weight, total)
     n[rows] = share if (share >= low).all() else apportion(weight, total, floor=low)
-    return replace(plan, n=n)
+    return plan.with_n(n)
 
 
 def first_draft(budget: Budget, step: int, available: np.ndarray, prompt_settings: PromptSettings) -> Draft:
@@ -122,7 +122,7 @@ def _decide(
     for method in pipeline.actors("amend"):
         plan = bound(method, "amend", states)(plan, draft, generator(seed, step, round_, "amend", method.name))
     if pipeline.actors("branch"):  # forks fill a group up to what was asked for
-        plan = plan.rooted(plan.n)
+        plan = plan.with_n(plan.n, plan.n_leaves)
     return draft, replace(
         plan,
         ordinal=_ordinals(plan, earlier),
@@ -177,7 +177,10 @@ def gather(
         if budget.seconds and (agreed := getattr(world, "agreed", None)):  # every process of a run has its own clock
             late = agreed(late)
         if (budget.tokens and int(rollouts.length.sum()) >= budget.tokens) or late:
-            for n, what in ((wanted, "more prompts were wanted"), (int(plan.later.sum()), "rollouts were put off")):
+            for n, what in (
+                (wanted, "more prompts were wanted"),
+                (int(plan.n_deferred.sum()), "rollouts were put off"),
+            ):
                 if n:
                     events.append(Event("note", "budget", f"{n} {what}, but the step's budget is spent"))
             return draft

@@ -1,6 +1,7 @@
-"""What a method and a world must offer: verbs, `Method`, `Only`, `World`."""
+"""What a method and a world must offer: verbs, effects, `Method`, `Only`, `World`."""
 
-from workbench.stages.method import PAUSE, Card, Method, State, given
+from workbench.stages.effects import Effect
+from workbench.stages.method import PAUSE, Card, Method, State
 from workbench.stages.only import Only
 from workbench.stages.verbs import DECIDES, REFINES, VERBS
 from workbench.stages.world import Branch, LossFn, Prune, World
@@ -14,11 +15,11 @@ __all__ = [
     "Branch",
     "Card",
     "Checkpoint",
+    "Effect",
     "LossFn",
     "Method",
     "Only",
     "Prune",
     "State",
     "World",
-    "given",
 ]

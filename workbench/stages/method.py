@@ -7,12 +7,14 @@ anywhere: live, in replay, in simulation, in another trainer. It never sees a mo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, fields
+from types import MappingProxyType
 from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 
+from workbench.stages.effects import Effect
 from workbench.stages.verbs import VERBS
 from workbench.types import Pool, Step
 from workbench.types.checkpoint import Checkpoint
@@ -60,44 +62,16 @@ PAUSE = Checkpoint()
 """Every 16 tokens."""
 
 
-class given:
-    """A verb that a method has only where one of its settings is set: `@given("markers")` above `def prune`."""
-
-    def __init__(self, setting: str) -> None:
-        self.setting = setting
-
-    def __call__(self, verb: Callable[..., Any]) -> given:
-        """Take the verb."""
-        self.verb = verb
-        return self
-
-    def __get__(self, method: Method | None, owner: type) -> Callable[..., Any]:
-        if method is None:
-            return self.verb
-        if not getattr(method, self.setting):
-            raise AttributeError(f"{method!r} acts at {self.verb.__name__} only where {self.setting} is set")
-        return self.verb.__get__(method, owner)
-
-
 class Method:
     """Base of all methods: settings are dataclass fields, stored unchanged; without verbs it does nothing."""
 
     card: ClassVar[Card]
     needs: ClassVar[frozenset[str]] = frozenset()
-    overlaps: ClassVar[bool] = True
-    """Whether a step may be planned while an earlier one is not finished."""
-    hinting: ClassVar[bool] = False
-    """Whether it starts rollouts of a prompt after texts of its own; a pipeline has one such method."""
-    across: ClassVar[bool] = False
-    """Whether its estimate compares rollouts of a prompt that began differently, which stand in different groups."""
-    anew: ClassVar[bool] = False
-    """Whether its estimate ignores the advantages that stand before it; it may not stand behind one that compares across."""
-
-    splits: ClassVar[bool] = False
-    """Whether its amend takes a share of each plain ask, to begin it elsewhere or in the next round (`hints.hold_back`); it
-    may not stand behind a method that is `rooting`."""
-    rooting: ClassVar[bool] = False
-    """Whether its amend leaves few rollouts of each plain ask, sometimes one; the rest of the group grows from them."""
+    """Columns that it wants of the world, such as "token_entropy" (Echo)."""
+    effects: ClassVar[frozenset[Effect]] = frozenset()
+    """What it does to methods beside it, such as REPLACES_ADVANTAGES (Grpo); a pipeline refuses what does not go together."""
+    acts_if: ClassVar[Mapping[str, str]] = MappingProxyType({})
+    """Verb -> the setting, or property of settings, without which it does not act there: {"prune": "markers"} (Duet)."""
 
     @property
     def checkpoint(self) -> Checkpoint:
@@ -124,7 +98,7 @@ class Method:
     @property
     def verbs(self) -> tuple[str, ...]:
         """The verbs at which this method acts."""
-        return tuple(v for v in VERBS if hasattr(self, v))
+        return tuple(v for v in VERBS if hasattr(self, v) and (v not in self.acts_if or getattr(self, self.acts_if[v])))
 
     @property
     def settings(self) -> dict[str, object]:

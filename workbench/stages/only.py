@@ -7,7 +7,6 @@ from collections.abc import Mapping
 import numpy as np
 
 from workbench.stages.method import Method, State
-from workbench.stages.verbs import VERBS
 from workbench.types import Pool, Step
 from workbench.types.checkpoint import Checkpoint
 
@@ -22,20 +21,10 @@ class Only(Method):
                 f"{type(method).__name__} acts at {', '.join(method.verbs)}; "
                 f"{', '.join(missing) or 'nothing'} was asked of it"
             )
-        self.method = method
-        self.only = verbs
-        self.card = method.card  # type: ignore[misc]
-        self.needs = method.needs  # type: ignore[misc]
-        self.overlaps = method.overlaps  # type: ignore[misc]
-        for fact in ("hinting", "across", "anew", "splits", "rooting"):
-            setattr(self, fact, getattr(method, fact))
-
-    def __getattr__(self, name: str) -> object:
-        if name in VERBS:
-            if name in self.__dict__.get("only", ()):
-                return getattr(self.method, name)
-            raise AttributeError(f"{self!r} does not act at {name}")
-        raise AttributeError(name)
+        self.method, self.only = method, verbs
+        self.card, self.needs, self.effects = method.card, method.needs, method.effects  # type: ignore[misc]
+        for verb in verbs:
+            setattr(self, verb, getattr(method, verb))
 
     def init(self, pool: Pool) -> State:
         """The state of the whole method."""

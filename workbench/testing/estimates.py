@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from workbench.pipeline import advance, run
-from workbench.stages import Method
+from workbench.stages import Effect, Method
 from workbench.testing.promise import promise
 from workbench.testing.scripted import ScriptedWorld, Uneven, equal
 from workbench.testing.trials import (
@@ -40,7 +40,8 @@ def replaces(cls: type[Method]) -> None:
     assert start.keep.sum() > 8
     values = np.random.default_rng(0).standard_normal((2, len(start.keep))) * start.keep
     first, second = (method.estimate(state, replace(start, value=v), draft, rng()) for v in values)  # type: ignore[attr-defined]
-    assert (equal(first.value, second.value) and equal(first.tokens, second.tokens)) == method.anew
+    alike = equal(first.value, second.value) and equal(first.tokens, second.tokens)
+    assert alike == (Effect.REPLACES_ADVANTAGES in method.effects)
 
 
 @promise("estimate")

@@ -11,17 +11,14 @@ from dataclasses import FrozenInstanceError, fields, replace
 import numpy as np
 
 from workbench.pipeline import advance
-from workbench.stages import VERBS, Method
+from workbench.stages import VERBS, Effect, Method
 from workbench.testing.promise import case, promise
 from workbench.testing.scripted import ScriptedWorld, Uneven, barren, equal, pool_of
 from workbench.testing.trials import N_PROMPTS, history, pipeline_of, rng, variations, world_for
 from workbench.types import Budget, Draft, Plan
 
 MAY_HAVE = frozenset(
-    (
-        *("card", "needs", "init", "observe", "reveal", "checkpoint", "belief", "verbs"),
-        *("overlaps", "hinting", "across", "anew", "splits", "rooting"),
-    )
+    ("card", "needs", "effects", "acts_if", "init", "observe", "reveal", "checkpoint", "belief", "verbs")
 )
 """Public names of a method's class beside its settings and its verbs: a misspelt verb would never be called."""
 
@@ -84,7 +81,7 @@ def known_verbs(cls: type[Method]) -> None:
     method = cls()
     assert method.verbs
     own = {n for n in vars(cls) if not n.startswith("_")} - {f.name for f in fields(method)}  # type: ignore[arg-type]
-    unknown = sorted(own - set(VERBS) - MAY_HAVE)
+    unknown = sorted(own - set(VERBS) - MAY_HAVE - set(method.acts_if.values()))
     assert not unknown, f"{', '.join(unknown)} would never be called; the verbs are {', '.join(VERBS)}"
 
 
@@ -95,7 +92,8 @@ def shares(cls: type[Method]) -> None:
     pool = replace(pool_of(N_PROMPTS), extra={"reference": texts, "strategies": texts})
     draft = Draft(1, Budget(prompts=1, rollouts=8), np.ones(N_PROMPTS, bool), np.zeros(1, np.int64))
     plan = method.amend(method.init(pool), Plan([0], [8]), draft, rng())  # type: ignore[attr-defined]
-    assert method.splits == bool((plan.leaves[plan.plain] < 8).any() or not plan.plain.any())
+    shared = bool((plan.n_leaves[plan.is_plain] < 8).any() or not plan.is_plain.any())
+    assert (Effect.DEFERS_ROLLOUTS in method.effects) == shared
 
 
 @promise()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import types
 from contextlib import suppress
-from dataclasses import fields
+from dataclasses import dataclass, field, fields
 from functools import lru_cache
 from typing import Literal, get_args, get_origin, get_type_hints
 
@@ -12,9 +12,9 @@ import numpy as np
 
 from workbench.pipeline import Pipeline, States, catalog, run
 from workbench.pipeline.draws import generator
-from workbench.stages import Method, State
+from workbench.stages import Card, Method, State
 from workbench.testing.scripted import ScriptedWorld, Uneven
-from workbench.types import Budget, Draft, Frontier, Ragged, Step
+from workbench.types import Advantage, Budget, Draft, Frontier, Plan, Ragged, Step
 
 BUDGET = Budget(prompts=6, rollouts=24)
 N_PROMPTS = 24
@@ -42,16 +42,37 @@ history = lru_cache(maxsize=8)(played)
 """The same, kept: most promises look at the same few steps."""
 
 
+@dataclass(frozen=True, eq=False)
+class Witness(Method):
+    """Keeps the plans that it sees while steps are made, with what methods remember in them."""
+
+    card = Card("witness", "Keeps the plans of a trial", source="ours")
+    plans: list[Plan] = field(default_factory=list)
+
+    def estimate(self, state: State, advantage: Advantage, draft: Draft, rng: np.random.Generator) -> Advantage:
+        """As it was."""
+        self.plans.append(draft.plan)
+        return advantage
+
+
+@lru_cache(maxsize=8)
+def _seen(method: Method, n_steps: int, *before: Method) -> tuple[States, Step, Plan]:
+    """The last step of a run, the states after it, and its plan as it was when its advantages were made."""
+    witness = Witness()
+    states, done = played(method, n_steps, *before, witness)[-1]
+    return states, done, witness.plans[-1]
+
+
 def draft_after(method: Method, *before: Method) -> tuple[State, Draft]:
     """A state with some evidence, and a draft whose rollouts came back."""
-    states, done = history(method, 3, *before)[-1]
+    states, done, plan = _seen(method, 3, *before)
     draft = Draft(
         4,
         BUDGET,
         np.ones(N_PROMPTS, bool),
         done.prompts,
         fresh=done.prompts,
-        plan=done.plan,
+        plan=plan,
         rollouts=done.rollouts,
     )
     return states[method.name], draft

@@ -10,14 +10,13 @@ comes back (`rollouts`), what is made of it (`step`, `loss`).
 from workbench.types.columns import Ragged
 from workbench.types.frontier import Cut, Fork, Frontier, Look
 from workbench.types.loss import Batch, Loss
-from workbench.types.plan import LEAVES, PURPOSES, Ask, Budget, Node, Picked, Plan, Resume, Text
+from workbench.types.plan import PURPOSES, Ask, Budget, Node, Picked, Plan, Resume, Text
 from workbench.types.pool import Pool
 from workbench.types.rollouts import Rollouts
 from workbench.types.step import FATES, Advantage, Draft, Event, Step
 
 __all__ = [
     "FATES",
-    "LEAVES",
     "PURPOSES",
     "Advantage",
     "Ask",

@@ -5,18 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from workbench.types.columns import frozen
 from workbench.types.html import cut, rest, table
 
-LEAVES = "leaves"
-"""Column of a plan's `why`: rollouts that an ask may grow into, its forks included."""
-
-LATER = ".later"
-"""How columns of a plan's `why` end that tell rollouts of an ask which were put off to the next round, by whomever."""
+LEAVES, LATER = "leaves", ".later"
+"""Names of two columns among a plan's `figures`: its leaves, and `<method>.later` for what a method put off."""
 
 PURPOSES = ("train", "probe", "profile", "reference", "teacher", "eval")
 
@@ -93,9 +90,12 @@ class Plan:
     prompt (A,) int64 rows of the pool; n (A,) int64 rollouts asked; ordinal (A,) int64 = rollouts of
     that prompt and purpose already asked in this step, which makes rollout ids independent of order.
     max_tokens (A,) int64, 0 = the world's limit. start (A,) object, None = the prompt itself.
-    context (A,) str keys difficulty evidence: "" is the plain prompt.
-    why maps a name to (A,) floats: the numbers the decision was made from. notes: what a decider must
-    remember until observe. round (A,) is filled by the loop.
+    context (A,) str keys difficulty evidence: "" is the plain prompt. round (A,) is filled by the loop.
+    leaves (A,) int64: rollouts that an ask may grow into by forks, those that are given up not counted; None = n of each.
+    deferred maps a method's name to (A,) int64: rollouts of each ask that it put off to the next round.
+    why maps a name to (A,) floats: the numbers the decision was made from, for people; no code reads them.
+    memory maps a name to (A,) floats that the method which wrote them reads again while the step is made; not recorded.
+    notes: what a decider must remember until observe.
     """
 
     prompt: np.ndarray
@@ -106,7 +106,10 @@ class Plan:
     context: np.ndarray = None  # type: ignore[assignment]
     ordinal: np.ndarray = None  # type: ignore[assignment]
     round: np.ndarray = None  # type: ignore[assignment]
+    leaves: np.ndarray | None = None
+    deferred: Mapping[str, np.ndarray] = field(default_factory=dict)
     why: Mapping[str, np.ndarray] = field(default_factory=dict)
+    memory: Mapping[str, np.ndarray] = field(default_factory=dict)
     notes: Mapping[str, np.ndarray] = field(default_factory=dict)
     folded_through: int = 0
     step: int = 0
@@ -129,10 +132,15 @@ class Plan:
         for name in ("n", *fill):
             if len(getattr(self, name)) != a:
                 raise ValueError(f"plan has {a} prompts but {len(getattr(self, name))} in column {name!r}")
+        for name, column in ({LEAVES: self.n_leaves} | dict(self.deferred)).items():
+            if len(column) != a:
+                raise ValueError(f"plan has {a} prompts but {len(column)} in column {name!r}")
         if (self.n < 0).any():
             raise ValueError(f"a plan cannot ask for {int(self.n.min())} rollouts")
-        object.__setattr__(self, "why", frozen(self.why))
-        object.__setattr__(self, "notes", frozen(self.notes))
+        if taken := [name for name in self.why if name == LEAVES or name.endswith(LATER)]:
+            raise ValueError(f"why has {taken[0]!r}, which is a column of its own: say leaves=, or plan.defer(...)")
+        for name in ("deferred", "why", "memory", "notes"):
+            object.__setattr__(self, name, frozen(getattr(self, name)))
 
     def __len__(self) -> int:
         return len(self.prompt)
@@ -143,20 +151,14 @@ class Plan:
         return int(self.n.sum())
 
     @property
-    def leaves(self) -> np.ndarray:
-        """(A,) int64 rollouts that each ask may grow into, those that were given up not counted: n where nobody said."""
-        said = self.why.get(LEAVES)
-        return self.n if said is None else np.where(np.isnan(said), self.n, said).astype(np.int64)
+    def n_leaves(self) -> np.ndarray:
+        """(A,) int64 rollouts that each ask may grow into: its leaves, or n where nothing forks."""
+        return self.n if self.leaves is None else self.leaves
 
-    def rooted(self, n: np.ndarray, leaves: np.ndarray | None = None) -> Plan:
-        """The plan with n (A,) roots, which may grow by forks into leaves (A,), None = what was asked before."""
-        leaves = self.leaves if leaves is None else leaves
-        return replace(self, n=n, why={**self.why, LEAVES: np.asarray(leaves, float)})
-
-    def asking(self, n: np.ndarray) -> Plan:
-        """The plan with n (A,) rollouts asked; what an ask may grow into changes by as many."""
-        grown = {LEAVES: np.maximum(self.leaves + n - self.n, 0).astype(float)} if LEAVES in self.why else {}
-        return replace(self, n=n, why={**self.why, **grown})
+    @property
+    def n_deferred(self) -> np.ndarray:
+        """(A,) int64 rollouts of each ask that were put off to the next round, by all methods together."""
+        return sum(self.deferred.values(), np.zeros(len(self), np.int64))
 
     @property
     def from_prompt(self) -> np.ndarray:
@@ -165,36 +167,54 @@ class Plan:
         return (self.purpose == "train") & ~inside & (self.n > 0)
 
     @property
-    def plain(self) -> np.ndarray:
+    def is_plain(self) -> np.ndarray:
         """(A,) bool: those of them that begin at the plain prompt."""
         hinted = np.array([s is not None for s in self.start], bool)
         return self.from_prompt & (self.context == "") & ~hinted
 
+    def with_n(self, n: np.ndarray, leaves: np.ndarray | None = None) -> Plan:
+        """The plan with n (A,) rollouts asked, which may grow by forks into leaves (A,); None = as many more or fewer than
+        before as n is."""
+        if leaves is None and self.leaves is not None:
+            leaves = np.maximum(self.leaves + n - self.n, 0)
+        return replace(self, n=n, leaves=leaves)
+
+    def defer(self, method: str, rows: np.ndarray, n_later: np.ndarray) -> Plan:
+        """The plan with n_later (K,) rollouts of the asks rows (K,) put off to the next round by a method."""
+        later = np.zeros(len(self), np.int64)
+        later[rows] = n_later
+        return replace(self.with_n(self.n - later), deferred={**self.deferred, method: later})
+
+    def settled(self, rows: np.ndarray, n: np.ndarray) -> Plan:
+        """The plan in which the asks rows (A,) bool are for n (A,) rollouts at once: none is put off or left to forks."""
+        leaves = None if self.leaves is None else np.where(rows, n, self.leaves)
+        deferred = {method: np.where(rows, 0, later) for method, later in self.deferred.items()}
+        return replace(self, n=np.where(rows, n, self.n), leaves=leaves, deferred=deferred)
+
     @property
-    def later(self) -> np.ndarray:
-        """(A,) int64 rollouts of each ask that were put off to the next round."""
-        columns = [np.nan_to_num(c) for name, c in self.why.items() if name.endswith(LATER)]
-        return np.sum(columns, axis=0).astype(np.int64) if columns else np.zeros(len(self), np.int64)
+    def figures(self) -> dict[str, np.ndarray]:
+        """All numbers that say why and how an ask was made, (A,) floats by name, as they are recorded and shown."""
+        leaves = {} if self.leaves is None else {LEAVES: self.leaves}
+        columns = {**self.why, **leaves, **{method + LATER: later for method, later in self.deferred.items()}}
+        return {name: np.asarray(column, float) for name, column in columns.items()}
 
-    def at_once(self, rows: np.ndarray) -> Plan:
-        """The plan with all of the asks rows (A,) bool asked now: what was put off, and what was left to forks."""
-        return self._settled(rows, np.maximum(self.leaves, self.n + self.later))
-
-    def without(self, rows: np.ndarray) -> Plan:
-        """The plan without the asks rows (A,) bool: they stay as asks of none."""
-        return self._settled(rows, np.zeros(len(self), np.int64))
-
-    def _settled(self, rows: np.ndarray, n: np.ndarray) -> Plan:
-        """The asks rows are for n (A,) rollouts, now and in all."""
-        why = {
-            k: np.where(rows, n if k == LEAVES else 0.0, c)
-            for k, c in self.why.items()
-            if k == LEAVES or k.endswith(LATER)
-        }
-        return replace(self, n=np.where(rows, n, self.n), why={**self.why, **why})
+    @classmethod
+    def of_figures(cls, figures: Mapping[str, np.ndarray], n: np.ndarray, **columns: Any) -> Plan:
+        """The plan of n (A,) rollouts whose `figures` these are, NaN where an ask has none."""
+        why = dict(figures)
+        leaves = why.pop(LEAVES, None)
+        put_off = {name: why.pop(name) for name in figures if name.endswith(LATER)}
+        return cls(
+            n=n,
+            leaves=None if leaves is None else np.where(np.isnan(leaves), n, leaves).astype(np.int64),
+            deferred={name.removesuffix(LATER): np.nan_to_num(k).astype(np.int64) for name, k in put_off.items()},
+            why=why,
+            **columns,
+        )
 
     def asks(self) -> Iterator[Ask]:
         """The plan row by row, for people and for asks that need Python."""
+        figures = self.figures
         for i in range(len(self)):
             yield Ask(
                 int(self.prompt[i]),
@@ -203,22 +223,30 @@ class Plan:
                 self.start[i],
                 str(self.purpose[i]),
                 str(self.context[i]),
-                {name: float(column[i]) for name, column in self.why.items()},
+                {name: float(column[i]) for name, column in figures.items()},
             )
 
     @staticmethod
     def concat(plans: Sequence[Plan]) -> Plan:
-        """All asks of several rounds; `why` columns missing in one of them are NaN there."""
+        """All asks of several rounds; a figure that one of them lacks is NaN there, and nothing is put off by a method that
+        it does not name."""
         if len(plans) == 1:
             return plans[0]
-        names = sorted({name for p in plans for name in p.why})
-        why = {name: np.concatenate([p.why.get(name, np.full(len(p), np.nan)) for p in plans]) for name in names}
-        notes = {name: value for p in plans for name, value in p.notes.items()}
+
+        def joined(what: str, missing: float) -> dict[str, np.ndarray]:
+            columns = [(getattr(p, what), np.full(len(p), missing)) for p in plans]
+            names = sorted({name for named, _ in columns for name in named})
+            return {name: np.concatenate([named.get(name, blank) for named, blank in columns]) for name in names}
+
         columns = ("prompt", "n", "max_tokens", "start", "purpose", "context", "ordinal", "round")
+        grows = any(p.leaves is not None for p in plans)
         return Plan(
             **{c: np.concatenate([getattr(p, c) for p in plans]) for c in columns},
-            why=why,
-            notes=notes,
+            leaves=np.concatenate([p.n_leaves for p in plans]) if grows else None,
+            deferred=joined("deferred", 0),
+            why=joined("why", np.nan),
+            memory=joined("memory", np.nan),
+            notes={name: value for p in plans for name, value in p.notes.items()},
             folded_through=plans[0].folded_through,
             step=plans[0].step,
         )
@@ -230,7 +258,7 @@ class Plan:
         rows = [
             (
                 self.prompt[i], self.n[i], self.purpose[i], cut(self.context[i], 40),
-                ", ".join(f"{name} {c[i]:.3g}" for name, c in self.why.items() if np.isfinite(c[i])),
+                ", ".join(f"{name} {c[i]:.3g}" for name, c in self.figures.items() if np.isfinite(c[i])),
             )
             for i in range(min(len(self), shown))
         ]  # fmt: skip

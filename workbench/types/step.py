@@ -103,8 +103,16 @@ class Draft:
         if self.rollouts is None:
             return int(self.plan.n[self.plan.purpose != "probe"].sum())
         made = np.bincount(self.rollouts.ask[self.rollouts.ask >= 0], minlength=len(self.plan))
-        waiting = np.where(self.plan.round == self.round - 1, self.plan.later, 0)
-        return int((np.minimum(made, self.plan.leaves) + waiting)[self.plan.purpose != "probe"].sum())
+        later = np.where(self.plan.round == self.round - 1, self.plan.n_deferred, 0)
+        return int((np.minimum(made, self.plan.n_leaves) + later)[self.plan.purpose != "probe"].sum())
+
+    def deferred(self, method: str) -> tuple[np.ndarray, np.ndarray]:
+        """(K,) asks of the round before, rows of the plan, of which a method put off (K,) int64 rollouts to this round."""
+        if self.plan is None or self.rollouts is None or method not in self.plan.deferred:
+            return np.empty(0, np.int64), np.empty(0, np.int64)
+        later = self.plan.deferred[method]
+        rows = np.flatnonzero((later > 0) & (self.plan.round == self.round - 1))
+        return rows, later[rows]
 
     def candidates(self) -> np.ndarray:
         """(M,) int64 rows of the pool that may still be chosen in this step, ascending."""

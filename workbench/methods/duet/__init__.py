@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
@@ -25,7 +25,7 @@ from workbench.methods.duet.pricing import (
 )
 from workbench.numerics import beta as beta_law
 from workbench.numerics.beliefs import set_rows
-from workbench.stages import Card, Checkpoint, Method, given
+from workbench.stages import Card, Checkpoint, Method
 from workbench.types import Advantage, Cut, Draft, Frontier, Plan, Pool, Step
 
 __all__ = [
@@ -107,6 +107,7 @@ class Duet(Method):
     eps_len: float = 0.05
 
     card = CARD
+    acts_if: ClassVar[Mapping[str, str]] = {"prune": "markers"}
 
     @property
     def needs(self) -> frozenset[str]:  # type: ignore[override]
@@ -185,9 +186,8 @@ class Duet(Method):
         n = budget_trim(made.n, length, self.budget * full, least).n
         n = make_divisible(taken(n, int(n.sum()) - share, least), self.workers, least).n
         why = {"spread": s, "length": length, "p_pre": made.p_pre, "price": np.full(len(n), made.lambda_)}
-        return Plan(fresh, n, why=why)
+        return Plan(fresh, n, why=why, memory={"duet.p_pre": made.p_pre})
 
-    @given("markers")
     def prune(self, state: Memory, frontier: Frontier, rng: np.random.Generator) -> Cut:
         """End what has its answer and is certain; give up, but for a chance of eps_abort, what is late without one."""
         b, n = len(frontier), frontier.n_tokens
@@ -228,8 +228,8 @@ class Duet(Method):
         """Advantages over the propensity of their ask, where this method made the plan; what was given up has none."""
         p = np.ones(len(draft.rollouts))
         asked = draft.rollouts.ask >= 0
-        if draft.plan is not None and "p_pre" in draft.plan.why:
-            p[asked] = np.nan_to_num(draft.plan.why["p_pre"][draft.rollouts.ask[asked]], nan=1.0)
+        if draft.plan is not None and "duet.p_pre" in draft.plan.memory:
+            p[asked] = np.nan_to_num(draft.plan.memory["duet.p_pre"][draft.rollouts.ask[asked]], nan=1.0)
         lost = draft.rollouts.finish == "aborted"
         went_on = np.asarray(draft.rollouts.extra.get("propensity", np.ones(len(p))), float)
         spared = np.isclose(went_on, self.eps_abort) & ~lost if self.markers else np.zeros(len(p), bool)

@@ -19,7 +19,7 @@ from workbench.methods.echo.certainty import (
     prune_scan,
     token_stats,
 )
-from workbench.numerics.hints import hold_back, waiting, with_asks
+from workbench.numerics.hints import with_asks
 from workbench.numerics.votes import majority_label, voted
 from workbench.stages import Card, Checkpoint, Method, State
 from workbench.types import Advantage, Batch, Cut, Draft, Fork, Frontier, Loss, Plan, Ragged, Rollouts
@@ -50,9 +50,6 @@ CARD = Card(
     ),
     watch="fork and prune marks along a rollout, reasons of pruning, vote ratio against true accuracy",
 )
-
-LATER = "echo.later"
-"""Column of `why`: rollouts of the ask that wait until forks were made."""
 
 
 @dataclass(frozen=True)
@@ -110,14 +107,14 @@ class Echo(Method):
 
     def amend(self, state: State, plan: Plan, draft: Draft, rng: np.random.Generator) -> Plan:
         """Keep room for the forks of a group; once they are there, fill it with plain rollouts."""
-        rows = np.flatnonzero(plan.plain & (plan.n > 1))
-        held = hold_back(plan, rows, np.minimum(self.max_branches, plan.n[rows] - 1), LATER)
-        plan = held.rooted(held.n, plan.leaves)
-        asks, _ = waiting(draft, LATER)
+        rows = np.flatnonzero(plan.is_plain & (plan.n > 1))
+        held = plan.defer(self.name, rows, np.minimum(self.max_branches, plan.n[rows] - 1))
+        plan = held.with_n(held.n, plan.n_leaves)
+        asks, _ = draft.deferred(self.name)
         if not len(asks):
             return plan
         done, r = draft.plan, draft.rollouts
-        left = done.leaves[asks] - np.bincount(r.ask[r.ask >= 0], minlength=len(done))[asks]
+        left = done.n_leaves[asks] - np.bincount(r.ask[r.ask >= 0], minlength=len(done))[asks]
         short = left > 0
         prompts = done.prompt[asks[short]].tolist()
         return with_asks(plan, prompts, left[short].tolist(), [None] * len(prompts), [""] * len(prompts))

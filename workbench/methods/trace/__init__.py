@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import ceil
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
@@ -20,10 +20,10 @@ from workbench.methods.trace.continuations import (
 from workbench.numerics.apportion import apportion
 from workbench.numerics.beliefs import Belief, set_rows
 from workbench.numerics.forks import credited
-from workbench.numerics.hints import hold_back, waiting, with_asks
+from workbench.numerics.hints import with_asks
 from workbench.numerics.picks import smallest
 from workbench.numerics.predictors import columns
-from workbench.stages import Card, Checkpoint, Method, given
+from workbench.stages import Card, Checkpoint, Effect, Method
 from workbench.types import Advantage, Draft, Fork, Frontier, Node, Picked, Plan, Pool, Rollouts, Step
 from workbench.types.checkpoint import MARKS
 
@@ -49,10 +49,6 @@ CARD = Card(
     unspent="continuations that can change nothing are not asked; where no rollout has a place to go on from, plain ones are",
     watch="the share of groups with both outcomes against plain GRPO, prompts of the batch that got nothing",
 )
-
-
-LATER = "trace.later"
-"""Column of `why`: rollouts of the ask that wait to go on from inside the others."""
 
 
 class Memory(NamedTuple):
@@ -89,7 +85,8 @@ class Trace(Method):
     ridge: float = 4.0
 
     card = CARD
-    splits = True
+    effects = frozenset({Effect.DEFERS_ROLLOUTS})
+    acts_if: ClassVar[Mapping[str, str]] = {"amend": "continuations", "branch": "pauses", "estimate": "continuations"}
 
     @property
     def needs(self) -> frozenset[str]:  # type: ignore[override]
@@ -97,7 +94,7 @@ class Trace(Method):
         return frozenset({"nodes", "behaviour", "token_entropy"}) if self.continuations else frozenset()
 
     @property
-    def _pauses(self) -> bool:
+    def pauses(self) -> bool:
         """Whether rollouts pause to note their boundaries."""
         return bool(self.continuations and self.boundaries)
 
@@ -188,14 +185,13 @@ class Trace(Method):
         n = n + apportion((m > 0).astype(float), total - int(n.sum()))
         return Plan(fresh, n, why={"v": v, "root_value": root_value(v, m)})
 
-    @given("continuations")
     def amend(self, state: Memory, plan: Plan, draft: Draft, rng: np.random.Generator) -> Plan:
         """Roots first; once they are judged, continue a prompt's where the end may turn out otherwise."""
-        rows = np.flatnonzero(plan.plain & (plan.n > 1))
+        rows = np.flatnonzero(plan.is_plain & (plan.n > 1))
         n = plan.n[rows]
         roots = np.maximum(-(-n // (1 + self.continuations)), np.minimum(n, self.m_min))
-        plan = hold_back(plan, rows, n - roots, LATER)
-        asks, later = waiting(draft, LATER)
+        plan = plan.defer(self.name, rows, n - roots)
+        asks, later = draft.deferred(self.name)
         if not len(asks):
             return plan
         done, r = draft.plan, draft.rollouts
@@ -225,13 +221,11 @@ class Trace(Method):
                 why["flip"].append(float(made.flip[i]))
         return with_asks(plan, prompts, counts, starts, [""] * len(prompts), why)
 
-    @given("_pauses")
     def branch(self, state: Memory, frontier: Frontier, rng: np.random.Generator) -> Fork:
         """Nothing forks while it grows: rollouts pause behind boundaries, so that the places are known."""
         none = np.full(len(frontier), -1, np.int64)
         return Fork(np.ones(len(frontier), np.int64), none, none)
 
-    @given("continuations")
     def estimate(self, state: Memory, advantage: Advantage, draft: Draft, rng: np.random.Generator) -> Advantage:
         """Every token of a continued rollout gets the mean advantage of the leaves behind it; shared tokens once."""
 

@@ -37,6 +37,9 @@ QUERIES = {
     "events": "SELECT * FROM events WHERE {here} AND source = 'step' ORDER BY step, rank, position",
     "arrays": "SELECT * FROM arrays WHERE {here} AND scope IN ('notes', 'rollouts.extra', 'update') ORDER BY step, rank",
 }
+ONCE_FIGURES = ("gdro_bin", "gdro_arm", "gdro_n_bar")
+"""Notes that stores of before have among the figures of asks alone."""
+
 DTYPES = {"ask": np.int64, "group_id": np.int64, "born": np.int64, "length": np.int64, "version": np.int64,
           "fork_at": np.int64}  # fmt: skip
 
@@ -180,14 +183,15 @@ def _plan(step: int, head: Mapping, asks: pa.Table, rows: _Rows, notes: Mapping[
         made = {"prompt": None, "node": Node, "text": Text, "resume": Resume}[kind]
         if made is not None:
             start[i] = Text(text, role) if made is Text else made(text)
-    return Plan(
+    figures = _named(asks["why"])
+    return Plan.of_figures(
+        figures,
         prompt=rows(asks["prompt_id"]),
         **{c: asks[c].to_numpy().astype(np.int64) for c in ("n", "max_tokens", "ordinal", "round")},
         start=start,
         purpose=_strings(asks["purpose"]),
         context=_strings(asks["context"]),
-        why=_named(asks["why"]),
-        notes=notes,
+        notes={**{name: figures[name] for name in ONCE_FIGURES if name in figures}, **notes},
         folded_through=head["folded_through"],
         step=step,
     )

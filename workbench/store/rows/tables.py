@@ -168,7 +168,7 @@ def ask_tables(plan: Plan, pool: Pool) -> Tables:
             "n": plan.n, "ordinal": plan.ordinal, "max_tokens": plan.max_tokens, "purpose": plan.purpose,
             "context": plan.context, "start_kind": start, "start": [s and s[0] for s in plan.start],
             "start_role": [s.role if isinstance(s, Text) else None for s in plan.start],
-            "why": maps(plan.why, len(plan)),
+            "why": maps(plan.figures, len(plan)),
         }
     }  # fmt: skip
 

@@ -21,7 +21,7 @@ from workbench.parallel import processes
 from workbench.pipeline.fates import fates
 from workbench.stages import Branch, LossFn, Prune
 from workbench.store.token_bytes import pieces_of
-from workbench.types import LEAVES, Advantage, Plan, Pool, Rollouts
+from workbench.types import Advantage, Plan, Pool, Rollouts
 from workbench.worlds.engines.attention import use_grouped
 from workbench.worlds.engines.choice import pick
 from workbench.worlds.engines.llama import supported
@@ -250,8 +250,7 @@ class LiveWorld:
             if branch is None and prune is None:
                 rows, made = self._making().whole(*what, judging)
             else:
-                leaves = plan.leaves if LEAVES in plan.why else None
-                grow = partial(self._making(pauses=True).grown, *what, branch, prune, judging, leaves)
+                grow = partial(self._making(pauses=True).grown, *what, branch, prune, judging, plan.leaves)
                 rows, made, decisions = processes.on_first(grow)
                 self._decisions += decisions
             self._spent.update(

@@ -34,6 +34,7 @@ import numpy as np
 
 from workbench.parallel import processes
 from workbench.pipeline import NO_PROMPT_SETTINGS, Pipeline, PromptSettings, States
+from workbench.stages import Effect
 from workbench.types import Budget, Step
 from workbench.worlds.overlap import waiting
 from workbench.worlds.overlap.waiting import Kept
@@ -98,7 +99,7 @@ class _Held:
 
 def check_overlap(pipeline: Pipeline, staleness: int) -> None:
     """Raise ValueError where a method cannot plan a step before the earlier ones are finished."""
-    alone = [m.name for m in pipeline.methods if not m.overlaps] if staleness > 0 else []
+    alone = [m.name for m in pipeline.methods if Effect.PLANS_AFTER_STEP in m.effects] if staleness > 0 else []
     if alone:
         raise ValueError(
             f"{', '.join(alone)} goes on with what the step before left, which a step that is generated ahead cannot know; "

@@ -46,7 +46,7 @@ def mark(*things: object) -> str:
 def mark_of(plan: Plan) -> str:
     """The fingerprint of what a plan asks for."""
     return mark(
-        plan.step, plan.prompt, plan.n, plan.leaves, plan.max_tokens, plan.start, plan.purpose, plan.context, plan.ordinal
+        plan.step, plan.prompt, plan.n, plan.n_leaves, plan.max_tokens, plan.start, plan.purpose, plan.context, plan.ordinal
     )  # fmt: skip
 
 
