@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import ClassVar
+
 import numpy as np
 import pytest
 
 from workbench.pipeline.fates import fates
 from workbench.pipeline.frontier import chosen
-from workbench.stages import Branch, Checkpoint, Method, Only, Prune, given
+from workbench.stages import Branch, Checkpoint, Method, Only, Prune
 from workbench.types import Advantage, Cut, Fork, Plan
 
 from .conftest import ALPHABET
@@ -93,8 +96,8 @@ def test_of_two_forks_the_first_speaks_where_the_last_does_not():
 def test_a_verb_may_hang_on_a_setting():
     class Sometimes(Method):
         markers: tuple[str, ...] = ()
+        acts_if: ClassVar[Mapping[str, str]] = {"prune": "markers"}
 
-        @given("markers")
         def prune(self, state, frontier, rng):
             return "cut"
 
