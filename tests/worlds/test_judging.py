@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.timing import patience
 from workbench.analysis.diagnose import diagnose
 from workbench.runs.experiment import Experiment
 from workbench.runs.run import Run
@@ -21,6 +22,7 @@ from workbench.worlds.live.verification import Judging, filled
 from workbench.worlds.live.world import LiveWorld
 
 from .conftest import pool_of, toy_model, toy_tokenizer
+from .grading import digits
 
 PLAN = Plan(np.array([0, 3, 11]), np.array([4, 2, 3]), step=1)
 
@@ -36,15 +38,10 @@ def world_of(verify, engine: str = "transformers", **options) -> LiveWorld:
 
 def appears(path: str, seconds: float = 30.0) -> bool:
     """Wait for a file."""
-    until = time.monotonic() + seconds
+    until = time.monotonic() + patience(seconds)
     while not Path(path).exists() and time.monotonic() < until:
         time.sleep(0.01)
     return Path(path).exists()
-
-
-def digits(completion: str, answer: str) -> float:
-    """Share of digits."""
-    return sum(c.isdigit() for c in completion) / max(1, len(completion))
 
 
 @pytest.mark.parametrize("engine", ["transformers", "graph"])
