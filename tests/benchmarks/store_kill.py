@@ -91,7 +91,7 @@ def _kill(folder: Path, points: int, ranks: int) -> None:
 
 def _fork(where: Path, point: int, rank: int, ranks: int) -> tuple[int, int]:
     """(process id, the end of a pipe that tells the last durable step after each step) of a writer."""
-    from workbench.store.folder import compaction
+    from workbench.store import background
 
     reading, writing = os.pipe()
     child = os.fork()
@@ -99,7 +99,7 @@ def _fork(where: Path, point: int, rank: int, ranks: int) -> tuple[int, int]:
         os.close(writing)
         return child, reading
     os.close(reading)
-    compaction.FEWEST = compaction.MOST = 3 if point % 2 else 1000
+    background.FEWEST = background.MOST = 3 if point % 2 else 1000
     pool, draws = make_pool(50), np.random.default_rng([point, rank])
     with Writer(where, {}, pool, run="a", rank=rank, ranks=ranks) as writer:
         for number in range(1, 10_000):

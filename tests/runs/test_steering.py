@@ -421,7 +421,7 @@ def test_a_resumed_run_makes_the_plans_of_an_uninterrupted_one_with_all_commands
     first = Run(cut)
     steer(first, 9)  # the checkpoint is that of step 5: 6 to 9 are made again
     first.writer.flush()
-    first.writer._lock.close()  # as after a kill: no status, no checkpoint
+    first.writer._backend.close()  # as after a kill: no status, no checkpoint
     for at, experiment in ((5, cut), (10, Experiment.recorded(cut.store, first.run))):
         again = Run(experiment, resume=first.run)
         assert again.n_steps == at
@@ -432,7 +432,7 @@ def test_a_resumed_run_makes_the_plans_of_an_uninterrupted_one_with_all_commands
             plans.append((step.plan.prompt.tolist(), step.plan.n.tolist()))
         assert plans == whole[at:]
         again.writer.flush()
-        again.writer._lock.close()
+        again.writer._backend.close()
     assert len(commands(again)) == 6
 
 

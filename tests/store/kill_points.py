@@ -15,8 +15,7 @@ from pathlib import Path
 
 from run_steps import live_run, make_world
 
-from workbench.store import Writer
-from workbench.store.folder import compaction
+from workbench.store import Writer, background
 
 
 def record(folder: Path, steps: int, swap: int, patient: bool, out: int) -> None:
@@ -43,7 +42,7 @@ def one(folder: Path, steps: int, swap: int, point: int) -> dict:
     child = os.fork()
     if not child:
         try:
-            compaction.FEWEST = compaction.MOST = 3 if point % 4 < 2 else 1000
+            background.FEWEST = background.MOST = 3 if point % 4 < 2 else 1000
             os.close(reading)
             record(folder, steps, swap, patient, writing)
         except BaseException:

@@ -15,8 +15,7 @@ from pathlib import Path
 
 from run_steps import make_world, ranked_run
 
-from workbench.store import Writer
-from workbench.store.folder import compaction
+from workbench.store import Writer, background
 
 RANKS = 2
 
@@ -24,7 +23,7 @@ RANKS = 2
 def record(folder: Path, rank: int, point: int, run: list, out: int) -> None:
     """Record the parts of a rank; ranks drift apart as real ones do."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    compaction.FEWEST = compaction.MOST = 3 if point % 3 == 0 else 1000
+    background.FEWEST = background.MOST = 3 if point % 3 == 0 else 1000
     rng = random.Random(1000 * point + rank)
     with Writer(folder, {"name": "ranks"}, make_world().pool, run="a", rank=rank, ranks=RANKS) as writer:
         for pipeline, states, parts, _ in run:

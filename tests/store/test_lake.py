@@ -13,7 +13,8 @@ from test_store_questions import params
 
 from workbench.pipeline import catalog
 from workbench.store import QuestionError, ReadOnlyError, Store, StoreError, Writer, compact
-from workbench.store.care.check import check, sizes
+from workbench.store.care.check import check
+from workbench.store.open import sizes
 from workbench.store.questions import load
 from workbench.types import Event
 
@@ -169,7 +170,7 @@ def test_compaction_changes_no_answer_under_a_reader(url):
 
 @pytest.mark.slow
 def test_a_writer_compacts_in_the_background(url, monkeypatch):
-    monkeypatch.setattr("workbench.store.folder.compactor.is_due", lambda seq, mark, held=0: seq - mark > 4)
+    monkeypatch.setattr("workbench.store.background.is_due", lambda seq, mark, held=0: seq - mark > 4)
     pool, rng = made_pool(8), np.random.default_rng(0)
     with Writer(url, {}, pool, run="a") as writer:
         for number in range(1, 9):

@@ -20,6 +20,7 @@ from workbench.store.care.export import import_
 from workbench.store.care.prune import prune
 from workbench.store.lake import catalog
 from workbench.store.lake.catalog import Lake
+from workbench.store.statements import columns_of
 
 POOL = made_pool(8)
 pytestmark = pytest.mark.slow
@@ -109,7 +110,7 @@ def test_a_commit_whose_answer_was_lost_is_there_once(url, monkeypatch, when):
 
 def test_a_run_that_was_taken_over_is_not_written_any_more(server, url):
     first = Writer(url, {}, POOL, run="a")
-    first._lock._con.execute("ROLLBACK")  # as if the server had lost sight of it
+    first._backend.lock._con.execute("ROLLBACK")  # as if the server had lost sight of it
     with Writer(url, {}, POOL, run="a") as second:
         second.append(made_step(1, POOL, np.random.default_rng(0)))
         second.flush()
@@ -156,7 +157,7 @@ def test_rows_deleted_by_hand_are_gone_for_an_open_reader(url):
         Writer(url, {}, POOL, run="b").close()
         assert store.runs().num_rows == 2
         con = duckdb_of(url)
-        for table in catalog.there(con):
+        for table in columns_of(con, "lake"):
             if table != "store":
                 con.execute(f"DELETE FROM lake.{table} WHERE run = 'b'")
         con.close()

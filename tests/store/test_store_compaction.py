@@ -9,9 +9,8 @@ import pytest
 from made_steps import made_beliefs, made_pool, made_step
 from same import rounded
 
-from workbench.store import Store, Writer, compact
-from workbench.store.folder import compaction
-from workbench.store.folder.compaction import is_due
+from workbench.store import Store, Writer, background, compact
+from workbench.store.background import is_due
 from workbench.store.folder.files import lock, read_current
 from workbench.store.questions import REQUIRED, load
 
@@ -112,7 +111,7 @@ def test_only_one_process_compacts(tmp_path, pool):
 
 
 def test_the_writer_compacts_in_the_background(tmp_path, pool, monkeypatch):
-    monkeypatch.setattr(compaction, "FEWEST", 10)
+    monkeypatch.setattr(background, "FEWEST", 10)
     rng = np.random.default_rng(0)
     with Writer(tmp_path, {}, pool, run="a") as writer:
         for s in range(1, 21):
@@ -124,8 +123,8 @@ def test_the_writer_compacts_in_the_background(tmp_path, pool, monkeypatch):
 
 
 def test_threads_see_whole_steps_while_the_writer_compacts(tmp_path, pool, monkeypatch):
-    monkeypatch.setattr(compaction, "FEWEST", 5)
-    monkeypatch.setattr(compaction, "MOST", 5)
+    monkeypatch.setattr(background, "FEWEST", 5)
+    monkeypatch.setattr(background, "MOST", 5)
     rng = np.random.default_rng(0)
     done, wrong, looks = threading.Event(), [], []
     question = (

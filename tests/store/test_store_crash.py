@@ -14,6 +14,7 @@ from workbench.store import Store, StoreError, compact
 from workbench.store.folder.files import read_current
 
 WRITER = Path(__file__).with_name("write_steps.py")
+COMPACT = "import sys; from workbench.store import compact; compact(sys.argv[1])"
 
 
 @pytest.mark.slow
@@ -21,7 +22,7 @@ def test_a_killed_compactor_is_harmless(tmp_path):
     subprocess.run([sys.executable, WRITER, tmp_path, "a", "20"], check=True, stdout=subprocess.DEVNULL)
     with Store.open(tmp_path) as store:
         for kill in range(3):
-            command = [sys.executable, "-m", "workbench.store.folder.compaction", str(tmp_path)]
+            command = [sys.executable, "-c", COMPACT, str(tmp_path)]
             child = subprocess.Popen(command, stdout=subprocess.DEVNULL)
             time.sleep(random.Random(kill).uniform(0.3, 1.2))
             child.kill()

@@ -16,10 +16,11 @@ from same import same
 from workbench.cli import store
 from workbench.pipeline.fates import fates
 from workbench.store import RunBusyError, Store, StoreError, Writer, compact, schema
-from workbench.store.care.check import check, sizes
+from workbench.store.care.check import check
 from workbench.store.care.export import export, import_
 from workbench.store.care.prune import old_runs, prune
 from workbench.store.folder import bundle
+from workbench.store.open import sizes
 from workbench.types import Ragged
 
 

@@ -46,7 +46,7 @@ def test_a_rollout_without_a_fate_is_an_error_and_not_recorded(writer):
         writer.append(step_of(1, rows, plan, ["trained", "trained", "trained", "lost", "trained"]))
     writer.append(step_of(1, rows, plan, ["trained"] * 5))
     writer.flush()
-    with Store.open(writer.folder) as store:
+    with Store.open(writer.url) as store:
         assert store.sql("SELECT count(*) FROM rollouts")[0][0].as_py() == 5
 
 
@@ -95,7 +95,7 @@ def test_carried_rollouts_come_in_once_and_their_tokens_count_once(writer):
     again = rows.take(np.array([0])).with_(length=np.array([12]), ask=np.array([-1]))
     writer.append(step_of(3, Rollouts.concat([replayed, again]), plan3, ["trained", "trained"]))
     writer.flush()
-    with Store.open(writer.folder) as store:
+    with Store.open(writer.url) as store:
         first, second, third = store.sql(
             "SELECT generated, carried_in, trained, carried_out, replayed, generated_tokens, carried_in_tokens,"
             " trained_tokens, carried_out_tokens, balanced FROM ledger WHERE prompt_id = 'p0000' ORDER BY step"
@@ -118,7 +118,7 @@ def test_a_resumed_ask_takes_the_carried_rollout_in(writer):
     more = Rollouts.asked(plan2, writer.pool).with_(length=np.array([8, 9]))
     writer.append(step_of(2, more, plan2, ["trained", "trained"]))
     writer.flush()
-    with Store.open(writer.folder) as store:
+    with Store.open(writer.url) as store:
         row = store.sql("SELECT * FROM ledger WHERE step = 2").to_pylist()[0]
         assert (row["generated"], row["carried_in"], row["trained"], row["balanced"]) == (1, 1, 2, True)
         assert (row["generated_tokens"], row["carried_in_tokens"], row["trained_tokens"]) == (3 + 4, 5, 8 + 4)

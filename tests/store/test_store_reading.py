@@ -11,7 +11,7 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from workbench.store import ReadOnlyError, Store, StoreError
+from workbench.store import ReadOnlyError, Store, StoreError, reader
 
 WRITER = Path(__file__).with_name("write_steps.py")
 
@@ -115,7 +115,8 @@ def test_the_store_imports_neither_torch_nor_panel():
 
 def test_a_query_beyond_the_memory_of_a_reader_spills_and_leaves_nothing(recorded, tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    with Store(recorded.folder, memory="64MiB", threads=1) as store:
+    monkeypatch.setattr(reader, "MEMORY", "64MiB")
+    with Store.open(recorded.folder, threads=1) as store:
         asked = "SELECT count(*) AS n, count(DISTINCT h) AS h FROM (SELECT hash(i) || 'padding' AS h FROM range(1_000_000) t(i))"
         assert store.sql(asked).to_pylist() == [{"n": 1_000_000, "h": 1_000_000}]
         assert len(list(tmp_path.glob("workbench-*"))) == 1

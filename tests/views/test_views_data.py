@@ -81,7 +81,7 @@ def test_a_run_resumed_from_an_earlier_step_is_read_again(tmp_path):
     budget(held)
     columns_of(source, first.run)
     assert held.curves.step.tolist() == [1, 2, 3, 4, 5]
-    first.writer._lock.close()  # as after a kill: the checkpoint is that of step 3
+    first.writer._backend.close()  # as after a kill: the checkpoint is that of step 3
     with Run(cut.with_(budget=Budget(4, 16)), resume=first.run) as run:
         for _ in range(3):
             run.ready()

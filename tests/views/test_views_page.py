@@ -413,7 +413,7 @@ def test_the_run_picker_says_how_each_run_stands(recording):
     for status in ("finished", "stopped", "failed"):
         recording().go(1).writer.close(status, "CUDA error" if status == "failed" else "")
     killed, paused, running = (recording().go(1) for _ in range(3))
-    killed.writer._lock.close()  # what is left of a process that was killed
+    killed.writer._backend.close()  # what is left of a process that was killed
     paused.writer.command("pause", {}, step=1)
     paused.writer.flush()
     page.tick()

@@ -40,8 +40,7 @@ def add_parser(commands: argparse._SubParsersAction) -> None:
 
 def _info(args: argparse.Namespace) -> int:
     from workbench.store import Store
-    from workbench.store.care.check import sizes
-    from workbench.store.urls import is_shared
+    from workbench.store.open import sizes
 
     with Store.open(args.store) as store:
         runs = store.runs().to_pylist()
@@ -49,10 +48,9 @@ def _info(args: argparse.Namespace) -> int:
             r["run"]: r["n"] for r in store.sql("SELECT run, count(*) AS n FROM rollouts GROUP BY run").to_pylist()
         }
         size = sizes(store.url)
-    print(f"{store.folder}: {len(runs)} runs, {human(sum(size.bytes.values()))}")
+    print(f"{store.where}: {len(runs)} runs, {human(sum(size.bytes.values()))}")
     print("  " + ", ".join(f"{name} {human(n)}" for name, n in size.bytes.items()))
-    what = "files" if is_shared(store.url) else "commits"
-    print(f"  generation {size.generation}; {sum(size.waiting.values())} {what} wait for compaction")
+    print(f"  generation {size.generation}; {sum(size.waiting.values())} {size.unit} wait for compaction")
     for r in runs:
         lag = sum(n for name, n in size.waiting.items() if name.rsplit("/r", 1)[0] == r["run"])
         print(
@@ -74,14 +72,14 @@ def _check(args: argparse.Namespace) -> int:
 
 
 def _compact(args: argparse.Namespace) -> int:
-    from workbench.store import compact
-    from workbench.store.care.check import sizes
-    from workbench.store.urls import is_shared
+    from workbench.store.open import compact, sizes
 
     store = there(args.store)
-    n, left = compact(store, threads=2), sum(sizes(store).waiting.values())
-    what = "files" if is_shared(store) else "commits"
-    print(f"folded {n} {what}" + (f"; {left} wait, for another process is at it or they came since" if left else ""))
+    n, size = compact(store, threads=2), sizes(store)
+    left = sum(size.waiting.values())
+    print(
+        f"folded {n} {size.unit}" + (f"; {left} wait, for another process is at it or they came since" if left else "")
+    )
     return 0
 
 

@@ -180,10 +180,10 @@ class Run:
 
     def checkpoints(self, run: str | None = None) -> Path:
         """The folder of a run's checkpoints."""
-        from workbench.store.urls import folder_of
+        from workbench.store.open import data_folder
 
         if self._beside is None:
-            self._beside = folder_of(self.experiment.store) / "checkpoints"
+            self._beside = data_folder(self.experiment.store) / "checkpoints"
         return self._beside / (run or self.run)
 
     def evaluate(self) -> tuple[Rollouts, float]:

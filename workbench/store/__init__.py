@@ -9,10 +9,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from workbench.store.errors import LedgerError, QuestionError, ReadOnlyError, RunBusyError, StoreError
-from workbench.store.folder.compaction import compact
-from workbench.store.folder.reader import Store
-from workbench.store.folder.writer import Writer
+from workbench.store.open import compact
+from workbench.store.reader import Store
 from workbench.store.schema import SCHEMA_VERSION
+from workbench.store.writer import Writer
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell

@@ -1,7 +1,7 @@
-"""A background thread that writes records in order; nothing that was handed over is ever dropped.
+"""Background threads of a writer: one writes records in order, one compacts the store while that goes on.
 
-The queue is bounded: `put` waits while it is full. After an error the thread rests with the failed record still at the
-head of the queue, until `retry`.
+Nothing that was handed over is ever dropped. The queue is bounded: `put` waits while it is full. After an error the thread
+rests with the failed record still at the head of the queue, until `retry`.
 """
 
 from __future__ import annotations
@@ -13,6 +13,12 @@ from collections.abc import Callable
 from typing import Generic, TypeVar
 
 Record = TypeVar("Record")
+
+FEWEST, MOST = 64, 512
+"""Commits that wait for the writer's next compaction: an eighth of those compacted, within these bounds."""
+
+TAIL_BYTES = 64 * 1024 * 1024
+"""And bytes of them: readers hold in memory what is not compacted."""
 
 
 class Recorder(Generic[Record]):
@@ -85,3 +91,45 @@ class Recorder(Generic[Record]):
                 if error is None:
                     self._queue.popleft()
                 self._changed.notify_all()
+
+
+def is_due(seq: int, mark: int, held: int = 0) -> bool:
+    """Whether a writer at commit seq, compacted up to mark, should compact: cost per commit stays bounded.
+
+    held: bytes of the commits that wait."""
+    waiting = seq - 1 - mark
+    return waiting >= min(max((mark + 1) // 8, FEWEST), MOST) or (waiting >= FEWEST // 4 and held >= TAIL_BYTES)
+
+
+class Compactor:
+    """Calls fold(), which returns the last commit that is folded then, one call at a time.
+
+    folded: the last commit that was before, -1 for none. Where it fails, failed(error) is called and nothing is compacted
+    any more: the commits are all there, reading is only slower. A compactor that is not on does nothing."""
+
+    def __init__(self, fold: Callable[[], int], folded: int, failed: Callable[[Exception], None], on: bool) -> None:
+        self._fold, self._folded, self._failed, self._on = fold, folded, failed, on
+        self._held = 0  # bytes of commits that the next compaction will fold
+        self._thread: threading.Thread | None = None
+
+    def wrote(self, seq: int, n_bytes: int) -> None:
+        """Another commit is there, of so many bytes that readers hold; seq: the number of the next one."""
+        self._held += n_bytes
+        if not self._on or (self._thread and self._thread.is_alive()):
+            return
+        if is_due(seq, self._folded, self._held):
+            self._held = 0
+            self._thread = threading.Thread(target=self._work, name="compactor", daemon=True)
+            self._thread.start()
+
+    def join(self) -> None:
+        """Wait for the compaction that is under way."""
+        if self._thread is not None:
+            self._thread.join()
+
+    def _work(self) -> None:
+        try:
+            self._folded = self._fold()
+        except Exception as error:
+            self._on = False
+            self._failed(error)

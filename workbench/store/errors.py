@@ -1,4 +1,6 @@
-"""What can go wrong with a store, each with its own name."""
+"""Errors of the store; each message says what to do."""
+
+from __future__ import annotations
 
 
 class StoreError(RuntimeError):
@@ -15,6 +17,13 @@ class LedgerError(StoreError):
 
 class RunBusyError(StoreError):
     """Another writer holds the run."""
+
+    @classmethod
+    def of(cls, run: str, rank: int, holder: str) -> RunBusyError:
+        """The error that names who holds a rank of a run."""
+        what = f"rank {rank} of run {run}" if rank else f"run {run}"
+        who = holder or "another writer"
+        return cls(f"{what} is being written by {who}; stop it, or start a run under another id")
 
 
 class ReadOnlyError(StoreError):

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, NoReturn
 import duckdb
 
 from workbench.store.errors import QuestionError
-from workbench.store.folder.reader import Store
 from workbench.store.frames import FORMATS, Frame, framed
+from workbench.store.reader import Store
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell

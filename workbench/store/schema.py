@@ -16,6 +16,8 @@ from types import MappingProxyType
 import duckdb
 import pyarrow as pa
 
+from workbench.store.errors import StoreError
+
 HERE = Path(__file__).parent
 SCHEMA_SQL = (HERE / "schema.sql").read_text(encoding="utf-8")
 VIEWS_SQL = (HERE / "views.sql").read_text(encoding="utf-8")
@@ -29,6 +31,15 @@ TABLES_SQL = "\n".join(line for line in SCHEMA_SQL.splitlines() if not line.star
 
 WIDE = ("completions",)
 """Tables kept as Parquet parts and read by the page; all others go into the base file."""
+
+
+def refuse_newer(where: object, version: int) -> None:
+    """Raise StoreError where a schema version is above this program's."""
+    if version > SCHEMA_VERSION:
+        raise StoreError(
+            f"the store {where} was written with schema version {version}, this program knows up to {SCHEMA_VERSION}; "
+            "nothing was touched. Upgrade: pip install -U rollout-workbench"
+        )
 
 
 @cache

@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from workbench.store.urls import folder_of
+from workbench.store.open import data_folder
 
 KINDS = {
     "resume": "go on after a pause",
@@ -97,7 +97,7 @@ class Inbox:
         if not run or "/" in run or run.startswith("."):
             raise ValueError(f"{run!r} is no run id")
         self.run = run
-        self.folder = folder_of(store_url) / "inbox" / run
+        self.folder = data_folder(store_url) / "inbox" / run
 
     def put(self, request: Request) -> Request:
         """Leave a request, whole or not at all."""

@@ -14,12 +14,12 @@ from pathlib import Path
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from workbench.store.care.check import Progress, silent
+from workbench.store.backends import Progress, silent
 from workbench.store.errors import StoreError
 from workbench.store.folder import files
 from workbench.store.folder.contents import fit
-from workbench.store.folder.reader import Store
-from workbench.store.schema import SCHEMA_VERSION, tables
+from workbench.store.reader import Store
+from workbench.store.schema import SCHEMA_VERSION, refuse_newer, tables
 from workbench.store.urls import only_folder
 
 MANIFEST = "export.json"
@@ -32,10 +32,7 @@ def export(
 ) -> dict[str, int]:
     """Write runs (default: all) into a new folder as <table>.parquet; returns rows by table."""
     out = Path(out)
-    there = store.runs()["run"].to_pylist()
-    chosen = there if runs is None else list(runs)
-    if wrong := [r for r in chosen if r not in there]:
-        raise StoreError(f"no run {wrong[0]!r} in {store.folder}; there are {', '.join(there) or 'none'}")
+    chosen = store.known(runs)
     if out.exists() and any(out.iterdir()):
         raise StoreError(f"{out} is not empty; export into a new folder")
     out.mkdir(parents=True, exist_ok=True)
@@ -86,7 +83,7 @@ def _manifest(source: Path) -> dict:
         manifest = json.loads((source / MANIFEST).read_text(encoding="utf-8"))
     except (FileNotFoundError, ValueError) as error:
         raise StoreError(f"{source} is not a whole export: {MANIFEST} is missing or damaged") from error
-    files.refuse_newer(source, manifest["schema_version"])
+    refuse_newer(source, manifest["schema_version"])
     for table, n in manifest["rows"].items():
         there = pq.read_metadata(source / f"{table}.parquet").num_rows
         if there != n:

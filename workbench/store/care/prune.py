@@ -13,14 +13,14 @@ from pathlib import Path
 
 import duckdb
 
-from workbench.store.care.check import Progress, silent
-from workbench.store.errors import RunBusyError, StoreError
+from workbench.store.backends import Progress, silent
+from workbench.store.errors import RunBusyError
 from workbench.store.folder import files
-from workbench.store.folder.claim import now
-from workbench.store.folder.compaction import STORAGE_VERSION, fold, publish, quoted, tables_of
-from workbench.store.folder.reader import Store
+from workbench.store.folder.compaction import fold, publish, start_base
+from workbench.store.reader import Store
 from workbench.store.rows.retention import TOKEN_COLUMNS
-from workbench.store.schema import SCHEMA_SQL, WIDE, tables
+from workbench.store.rows.tables import now
+from workbench.store.statements import quoted
 from workbench.store.urls import only_folder
 
 
@@ -34,11 +34,8 @@ def old_runs(store: Store, days: float) -> list[str]:
 def prune(folder: str | Path, runs: Collection[str], *, tokens_only: bool = False, progress: Progress = silent) -> int:
     """Delete runs, or only their token columns; returns the bytes that were freed."""
     folder = only_folder(folder, "prune")
-    files.check_version(folder)
     with Store.open(folder) as store:
-        there = store.runs()["run"].to_pylist()
-    if wrong := [r for r in runs if r not in there]:
-        raise StoreError(f"no run {wrong[0]!r} in {folder}; there are {', '.join(there) or 'none'}")
+        store.known(runs)
     before = files.bytes_in(folder)
     held = [files.lock(folder / "compact.lock")]
     try:
@@ -109,19 +106,12 @@ def _no_token_advantages(con: duckdb.DuckDBPyConnection, base: Path, runs: str) 
 def _base_without(con: duckdb.DuckDBPyConnection, old: Path, path: Path, runs: str, tokens_only: bool) -> None:
     scratch = path.with_suffix(".tmp")
     scratch.unlink(missing_ok=True)
-    con.execute(f"ATTACH {quoted(scratch)} AS made (STORAGE_VERSION '{STORAGE_VERSION}')")
-    con.execute(f"ATTACH {quoted(old)} AS old (READ_ONLY)")
-    kept = tables_of(con, "old")
-    con.execute(f"USE made; BEGIN TRANSACTION; {SCHEMA_SQL}")
-    for name in tables():
-        if name in kept and name not in WIDE:
-            rows = f"SELECT * FROM old.{name}" if tokens_only else f"SELECT * FROM old.{name} WHERE run NOT IN ({runs})"
-            con.execute(f"INSERT INTO made.{name} BY NAME {rows}")
+    start_base(con, scratch, old, "true" if tokens_only else f"run NOT IN ({runs})")
     if tokens_only:
         con.execute(
             f"UPDATE made.advantages SET zero = {ZERO}, tokens = NULL WHERE run IN ({runs}) AND tokens IS NOT NULL"
         )
-    con.execute("COMMIT; USE memory; CHECKPOINT made; DETACH made; DETACH old")
+    con.execute("COMMIT; CHECKPOINT made; DETACH made; DETACH old")
     publish(scratch, path)
 
 

@@ -12,8 +12,7 @@ behind, and where its tables lack columns.
 from __future__ import annotations
 
 import shutil
-import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
 
@@ -23,8 +22,8 @@ import pyarrow.parquet as pq
 
 from workbench.store.folder import files
 from workbench.store.folder.contents import batches, contents, fit
-from workbench.store.schema import SCHEMA_SQL, TABLES_SQL, WIDE, tables
-from workbench.store.urls import is_shared
+from workbench.store.schema import SCHEMA_SQL, WIDE, tables
+from workbench.store.statements import columns_of, quoted
 
 STORAGE_VERSION = "v1.5.0"
 """File format of the base: what DuckDB 1.5 reads, whichever version writes it. At 5 M rollouts the share of zero
@@ -33,13 +32,6 @@ advantages takes 100 ms from it and 160 ms from the format of 1.2, whose strings
 BATCH = 256
 """Commits that are inserted at a time, their asks and rollouts in the order of prompts: the history of one prompt is
 then read from a few places and not from everywhere."""
-
-FEWEST, MOST = 64, 512
-"""Commits that wait for the writer's next compaction: an eighth of those folded, within these bounds."""
-
-
-TAIL_BYTES = 64 * 1024 * 1024
-"""And bytes of them: readers hold in memory what is not compacted."""
 
 COPIED = 64 * 1024 * 1024
 """Bytes from which on a base is copied and appended to."""
@@ -51,23 +43,8 @@ MEMORY = "1GiB"
 """Of a compaction, which shares the machine with a trainer; beyond it DuckDB spills into the store's folder."""
 
 
-def is_due(seq: int, mark: int, held: int = 0) -> bool:
-    """Whether a writer at commit seq, folded up to mark, should compact: cost per commit stays bounded.
-
-    held: bytes of the commits that wait."""
-    waiting = seq - 1 - mark
-    return waiting >= min(max((mark + 1) // 8, FEWEST), MOST) or (waiting >= FEWEST // 4 and held >= TAIL_BYTES)
-
-
-def compact(folder: str | Path, *, threads: int = 1) -> int:
-    """Fold all commits that are there; returns how many, 0 for none or where another process is at it.
-
-    In a shared catalog it is files that are joined."""
-    if is_shared(folder):
-        from workbench.store.lake.care import compact_lake
-
-        return compact_lake(folder)
-    folder = Path(folder)
+def compact(folder: Path, threads: int = 1) -> int:
+    """Fold all commits that are there; returns how many, 0 for none or where another process is at it."""
     files.check_version(folder)
     held = files.lock(folder / "compact.lock")
     if held is None:
@@ -81,12 +58,7 @@ def compact(folder: str | Path, *, threads: int = 1) -> int:
 def fold(folder: Path, threads: int) -> int:
     """Compact, for those who hold the lock."""
     before = files.read_current(folder)
-    mark = dict(before.mark)
-    todo: list[Path] = []
-    for name, home in files.writers(folder):
-        for seq, path in files.commits_after(home, mark.get(name, -1)):
-            todo.append(path)
-            mark[name] = seq
+    todo, mark = files.commits_since(folder, before.mark)
     _retire(folder, before)
     if not todo:
         return 0
@@ -112,19 +84,11 @@ def _write_base(
 ) -> None:
     scratch = path.with_suffix(".tmp")
     old = folder / before.base if before.base else None
-    appends = old is not None and old.stat().st_size >= COPIED and _is_of_now(con, old)
-    if appends:
-        shutil.copyfile(old, scratch)  # type: ignore[arg-type]
-        con.execute(f"ATTACH {quoted(scratch)} AS made")
+    if old is not None and old.stat().st_size >= COPIED and _is_current(con, old):
+        shutil.copyfile(old, scratch)
+        con.execute(f"ATTACH {quoted(scratch)} AS made; BEGIN TRANSACTION")
     else:
-        con.execute(f"ATTACH {quoted(scratch)} AS made (STORAGE_VERSION '{STORAGE_VERSION}')")
-        con.execute(f"USE made; {SCHEMA_SQL} USE memory")
-        if old is not None:
-            con.execute(f"ATTACH {quoted(old)} AS old (READ_ONLY)")
-    con.execute("BEGIN TRANSACTION")
-    if old is not None and not appends:
-        for name in tables_of(con, "old").intersection(tables()).difference(WIDE):
-            con.execute(f"INSERT INTO made.{name} BY NAME SELECT * FROM old.{name}")
+        start_base(con, scratch, old)
     for found in batches(todo, BATCH):
         for name in ("asks", "rollouts"):
             if name in found.rows:
@@ -136,19 +100,28 @@ def _write_base(
     publish(scratch, path)
 
 
-def _is_of_now(con: duckdb.DuckDBPyConnection, base: Path) -> bool:
+def start_base(con: duckdb.DuckDBPyConnection, scratch: Path, old: Path | None, where: str = "true") -> None:
+    """Begin a transaction on a new base, attached as `made`, with those rows of an old one, of any version."""
+    con.execute(f"ATTACH {quoted(scratch)} AS made (STORAGE_VERSION '{STORAGE_VERSION}')")
+    con.execute(f"USE made; {SCHEMA_SQL} USE memory")
+    if old is not None:
+        con.execute(f"ATTACH {quoted(old)} AS old (READ_ONLY)")
+    con.execute("BEGIN TRANSACTION")
+    if old is not None:
+        for name in columns_of(con, "old").keys() & tables().keys() - {*WIDE}:
+            con.execute(f"INSERT INTO made.{name} BY NAME SELECT * FROM old.{name} WHERE {where}")
+
+
+def _is_current(con: duckdb.DuckDBPyConnection, base: Path) -> bool:
     """Whether a base has the file format and all tables and columns of this version."""
-    con.execute(f"ATTACH {quoted(base)} AS old (READ_ONLY); CREATE SCHEMA now; USE now; {TABLES_SQL} USE memory")
-    lacking = (
-        "SELECT table_name, column_name FROM duckdb_columns() WHERE database_name = 'memory' AND schema_name = 'now'"
-        " EXCEPT SELECT table_name, column_name FROM duckdb_columns() WHERE database_name = 'old'"
-    )
-    found = con.execute(lacking).fetchone()
+    con.execute(f"ATTACH {quoted(base)} AS old (READ_ONLY)")
+    old = columns_of(con, "old")
     written = con.execute(
         "SELECT tags['storage_version'] FROM duckdb_databases() WHERE database_name = 'old'"
     ).fetchone()
-    con.execute("DETACH old; DROP SCHEMA now CASCADE")
-    return found is None and str(written[0]).startswith(STORAGE_VERSION)  # type: ignore[index]
+    con.execute("DETACH old")
+    whole = all(name in old and old[name].keys() >= {*schema.names} for name, schema in tables().items())
+    return whole and str(written[0]).startswith(STORAGE_VERSION)  # type: ignore[index]
 
 
 def _write_part(todo: list[Path], path: Path) -> bool:
@@ -192,12 +165,6 @@ def _sweep(folder: Path) -> None:
             leftover.unlink()
 
 
-def tables_of(con: duckdb.DuckDBPyConnection, database: str) -> set[str]:
-    """The tables of an attached base: one of an earlier version lacks some."""
-    found = con.execute("SELECT table_name FROM duckdb_tables() WHERE database_name = ?", [database]).fetchall()
-    return {name for (name,) in found}
-
-
 def publish(scratch: Path, path: Path) -> None:
     """Give a finished file its name."""
     files.fsync(scratch)
@@ -211,22 +178,8 @@ def _retire(folder: Path, current: files.Current) -> None:
     for path in (folder / "base").glob("gen-*.duckdb"):
         if path.name not in keep:
             path.unlink()
-    for name, last in _covered(folder).items():
+    for name, last in current.mark.items():
         home = folder / "commits" / name
         for path in home.iterdir() if home.is_dir() else ():
             if path.name.isdigit() and int(path.name) <= last:
                 shutil.rmtree(path)
-
-
-def _covered(folder: Path) -> Mapping[str, int]:
-    """Last commit of each writer in the current base: at the next compaction two generations hold it."""
-    return files.read_current(folder).mark
-
-
-def quoted(path: Path | str) -> str:
-    """A path as a SQL string."""
-    return "'" + str(path).replace("'", "''") + "'"
-
-
-if __name__ == "__main__":
-    print(f"folded {compact(sys.argv[1])} commits")

@@ -27,7 +27,7 @@ import pyarrow.parquet as pq
 
 from workbench.store.errors import Damaged, StoreError
 from workbench.store.folder import bundle
-from workbench.store.schema import SCHEMA_VERSION, WIDE
+from workbench.store.schema import SCHEMA_VERSION, WIDE, refuse_newer
 
 SMALL = 128 * 1024
 """Bytes up to which completions go with the other tables: a Parquet file costs more than it saves. Readers hold these
@@ -118,15 +118,6 @@ def check_version(folder: Path) -> int | None:
     return version
 
 
-def refuse_newer(folder: Path, version: int) -> None:
-    """Raise where a schema version is above this program's."""
-    if version > SCHEMA_VERSION:
-        raise StoreError(
-            f"the store {folder} was written with schema version {version}, this program knows up to "
-            f"{SCHEMA_VERSION}; nothing was touched. Upgrade: pip install -U rollout-workbench"
-        )
-
-
 def marker() -> str:
     """Content of the STORE file."""
     return json.dumps({"schema_version": SCHEMA_VERSION})
@@ -159,17 +150,22 @@ def commit_folder(writer: Path, seq: int) -> Path:
     return writer / f"{seq:09d}"
 
 
+def commits_since(folder: Path, mark: Mapping[str, int]) -> tuple[list[Path], dict[str, int]]:
+    """All commits after those that mark names by writer, and the mark that covers them too."""
+    found: list[Path] = []
+    last = dict(mark)
+    for name, home in writers(folder):
+        for seq, path in commits_after(home, last.get(name, -1)):
+            found.append(path)
+            last[name] = seq
+    return found, last
+
+
 def commits_after(writer: Path, seq: int) -> Iterator[tuple[int, Path]]:
     """(seq, directory) of the unbroken row of commits that follow seq."""
     while (found := commit_folder(writer, seq + 1)).is_dir():
         seq += 1
         yield seq, found
-
-
-def last_commit(folder: Path, name: str, writer: Path) -> int:
-    """Highest seq a writer has committed, compacted ones included; -1 for none."""
-    here = [int(p.name) for p in writer.iterdir() if p.name.isdigit()]
-    return max([*here, read_current(folder).mark.get(name, -1)])
 
 
 def commit(writer: Path, seq: int, tables: Mapping[str, pa.Table]) -> int:

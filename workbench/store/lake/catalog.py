@@ -13,7 +13,7 @@ from __future__ import annotations
 import importlib.util
 import re
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,7 +22,8 @@ from urllib.parse import unquote
 import duckdb
 
 from workbench.store.errors import StoreError
-from workbench.store.schema import SCHEMA_VERSION, TABLES_SQL, WIDE
+from workbench.store.schema import SCHEMA_VERSION, TABLES_SQL, WIDE, refuse_newer
+from workbench.store.statements import columns_of, quoted, transaction
 from workbench.store.urls import redacted
 
 PREFIX = "ducklake:postgres:"
@@ -86,8 +87,8 @@ def connect(lake: Lake, *, writes: bool = False, threads: int = 2) -> duckdb.Duc
         con.execute("SET enable_progress_bar = false; SET python_enable_replacements = false")
         _load_extensions(con)
         mode = "ISOLATION_LEVEL 'READ COMMITTED'" if writes else "READ_ONLY"  # an idle lock keeps no old rows alive
-        with told(lake):
-            con.execute(f"ATTACH {literal(lake.conninfo)} AS gate (TYPE postgres, {mode})")
+        with reported(lake):
+            con.execute(f"ATTACH {quoted(lake.conninfo)} AS gate (TYPE postgres, {mode})")
     except BaseException:
         con.close()
         raise
@@ -98,7 +99,7 @@ def attach(con: duckdb.DuckDBPyConnection, lake: Lake, *, create: bool = False) 
     """Attach the catalog as `lake`; the folder of its data. StoreError where there is none, or a newer one.
 
     create: make or upgrade it first, for those who hold the lock of the catalog."""
-    with told(lake):
+    with reported(lake):
         made = con.execute(
             "SELECT count(*) FROM postgres_query('gate', $$ SELECT 1 AS one FROM pg_tables WHERE tablename ="
             f" 'ducklake_metadata' AND schemaname = '{lake.schema}' $$)"
@@ -109,10 +110,10 @@ def attach(con: duckdb.DuckDBPyConnection, lake: Lake, *, create: bool = False) 
             raise StoreError(f"{lake} is new and needs a folder for its data, which all machines see: {EXAMPLE!r}")
         options = ["READ_WRITE" if create else "READ_ONLY", f"METADATA_SCHEMA '{lake.schema}'"]
         if lake.data:
-            options.append(f"DATA_PATH {literal(lake.data)}")
+            options.append(f"DATA_PATH {quoted(lake.data)}")
         if create and lake.data:
             Path(lake.data).mkdir(parents=True, exist_ok=True)
-        con.execute(f"ATTACH {literal('ducklake:postgres:' + lake.conninfo)} AS lake ({', '.join(options)})")
+        con.execute(f"ATTACH {quoted('ducklake:postgres:' + lake.conninfo)} AS lake ({', '.join(options)})")
         if create:
             con.execute(PATIENCE)
         data = str(con.execute("SELECT data_path FROM ducklake_settings('lake')").fetchone()[0])  # type: ignore[index]
@@ -128,13 +129,8 @@ def attach(con: duckdb.DuckDBPyConnection, lake: Lake, *, create: bool = False) 
     return data.rstrip("/")
 
 
-def there(con: duckdb.DuckDBPyConnection) -> Mapping[str, Mapping[str, str]]:
-    """Tables of the catalog -> {column: type}."""
-    return _columns(con, "lake")
-
-
 @contextmanager
-def told(lake: Lake) -> Iterator[None]:
+def reported(lake: Lake) -> Iterator[None]:
     """DuckDB's errors as StoreError: what happened, without the password, and what to do."""
     try:
         yield
@@ -152,11 +148,6 @@ def explained(lake: Lake, error: BaseException) -> str:
     return f"{lake}: {text[:500]}"
 
 
-def literal(text: str) -> str:
-    """A SQL string."""
-    return "'" + text.replace("'", "''") + "'"
-
-
 def _load_extensions(con: duckdb.DuckDBPyConnection) -> None:
     """From the packages where they fit this DuckDB, else those it has installed, else from its site."""
     for name, file in EXTENSIONS.items():
@@ -171,7 +162,7 @@ def _load_extensions(con: duckdb.DuckDBPyConnection) -> None:
             with tempfile.TemporaryDirectory() as scratch:  # DuckDB takes an extension's name from its file's
                 link = Path(scratch) / f"{file}.duckdb_extension"
                 link.symlink_to(packaged)
-                con.execute(f"LOAD {literal(str(link))}")
+                con.execute(f"LOAD {quoted(str(link))}")
         except duckdb.Error as error:
             raise StoreError(
                 f"a shared store needs DuckDB's extension {name!r}, which is not there ({str(error).splitlines()[0]}). Without "
@@ -191,7 +182,7 @@ def _packaged(name: str) -> Path | None:
 
 def _version(con: duckdb.DuckDBPyConnection, lake: Lake) -> int:
     """Version of the tables there, 0 for none; a newer one is refused."""
-    known = there(con)
+    known = columns_of(con, "lake")
     if "store" not in known:
         if "commits" in known:
             raise StoreError(
@@ -199,11 +190,7 @@ def _version(con: duckdb.DuckDBPyConnection, lake: Lake) -> int:
             )
         return 0
     version = con.execute("SELECT max(schema_version) FROM lake.store").fetchone()[0] or 0  # type: ignore[index]
-    if version > SCHEMA_VERSION:
-        raise StoreError(
-            f"the store {lake} was written with schema version {version}, this program knows up to {SCHEMA_VERSION}; "
-            "nothing was touched. Upgrade: pip install -U rollout-workbench"
-        )
+    refuse_newer(str(lake), version)
     return version
 
 
@@ -211,28 +198,16 @@ def _upgrade(con: duckdb.DuckDBPyConnection) -> None:
     """Add what tables and columns are missing: rows of earlier versions have null there."""
     with duckdb.connect() as memory:
         memory.execute(f"{TABLES_SQL}; CREATE TABLE store (schema_version INTEGER)")
-        wanted = _columns(memory, "memory")
-    known = there(con)
-    con.execute("BEGIN TRANSACTION")
-    for table, columns in wanted.items():
-        if table not in known:
-            declared = ", ".join(f'"{column}" {type_}' for column, type_ in columns.items())
-            con.execute(f"CREATE TABLE lake.{table} ({declared})")
-        for column, type_ in columns.items():
-            if table in known and column not in known[table]:
-                con.execute(f'ALTER TABLE lake.{table} ADD COLUMN "{column}" {type_}')
-    con.execute("INSERT INTO lake.store VALUES (?)", [SCHEMA_VERSION])
-    con.execute("COMMIT")
+        wanted = columns_of(memory, "memory")
+    known = columns_of(con, "lake")
+    with transaction(con):
+        for table, columns in wanted.items():
+            if table not in known:
+                declared = ", ".join(f'"{column}" {type_}' for column, type_ in columns.items())
+                con.execute(f"CREATE TABLE lake.{table} ({declared})")
+            for column, type_ in columns.items():
+                if table in known and column not in known[table]:
+                    con.execute(f'ALTER TABLE lake.{table} ADD COLUMN "{column}" {type_}')
+        con.execute("INSERT INTO lake.store VALUES (?)", [SCHEMA_VERSION])
     for table in WIDE:  # read by the page from Parquet files, never from the catalog's own rows
         con.execute(f"CALL lake.set_option('data_inlining_row_limit', 0, table_name => '{table}')")
-
-
-def _columns(con: duckdb.DuckDBPyConnection, database: str) -> dict[str, dict[str, str]]:
-    found: dict[str, dict[str, str]] = {}
-    for table, column, type_ in con.execute(
-        "SELECT table_name, column_name, data_type FROM duckdb_columns() WHERE database_name = ? AND schema_name = 'main'"
-        " ORDER BY table_oid, column_index",
-        [database],
-    ).fetchall():
-        found.setdefault(table, {})[column] = type_
-    return found

@@ -16,7 +16,8 @@ from contextlib import suppress
 import duckdb
 
 from workbench.store.errors import RunBusyError
-from workbench.store.lake.catalog import Lake, attach, literal, told
+from workbench.store.lake.catalog import Lake, attach, reported
+from workbench.store.statements import quoted
 
 HERE = "database = (SELECT oid FROM pg_database WHERE datname = current_database())"
 
@@ -38,9 +39,9 @@ class Lock:
 
     def take(self, *, wait: bool = False) -> bool:
         """Take it; False where somebody else has it."""
-        with told(self._lake):
+        with reported(self._lake):
             self._con.execute("BEGIN TRANSACTION")
-            who = literal(f"process {os.getpid()} on {platform.node()}"[:60])
+            who = quoted(f"process {os.getpid()} on {platform.node()}"[:60])
             self._run("SET LOCAL idle_in_transaction_session_timeout = 0")
             self._run(f"SET LOCAL application_name = {who}")
             if wait:
@@ -53,10 +54,10 @@ class Lock:
 
     def holder(self) -> str:
         """Who has it, as far as the server says."""
-        with told(self._lake):
+        with reported(self._lake):
             query = "SELECT max(application_name) AS who FROM pg_locks JOIN pg_stat_activity USING (pid)"
             found = self._ask(f"{query} WHERE {self._mine}")
-        return str(found or "another writer")
+        return str(found or "")
 
     def sure(self) -> None:
         """Look whether it is still ours: after a lost connection take it again, or RunBusyError."""
@@ -67,7 +68,8 @@ class Lock:
             with suppress(duckdb.Error):
                 self._con.execute("ROLLBACK")
             if not self.take():
-                raise RunBusyError(f"{self.what} was taken over by {self.holder()} while the server was not reached")
+                who = self.holder() or "another writer"
+                raise RunBusyError(f"{self.what} was taken over by {who} while the server was not reached")
 
     def close(self) -> None:
         """Let go."""
@@ -77,10 +79,10 @@ class Lock:
             self._con.close()
 
     def _ask(self, query: str) -> object:
-        return self._con.execute(f"FROM postgres_query('gate', {literal(query)})").fetchone()[0]  # type: ignore[index]
+        return self._con.execute(f"FROM postgres_query('gate', {quoted(query)})").fetchone()[0]  # type: ignore[index]
 
     def _run(self, statement: str) -> None:
-        self._con.execute(f"CALL postgres_execute('gate', {literal(statement)})")
+        self._con.execute(f"CALL postgres_execute('gate', {quoted(statement)})")
 
 
 def attach_to_write(con: duckdb.DuckDBPyConnection, lake: Lake) -> str:
@@ -99,5 +101,5 @@ def held(con: duckdb.DuckDBPyConnection) -> set[int]:
         "SELECT classid::bigint AS high, objid::bigint AS low FROM pg_locks"
         f" WHERE locktype = 'advisory' AND granted AND objsubid = 1 AND {HERE}"
     )
-    rows = con.execute(f"FROM postgres_query('gate', {literal(query)})").fetchall()
+    rows = con.execute(f"FROM postgres_query('gate', {quoted(query)})").fetchall()
     return {((high << 32 | low) ^ 1 << 63) - (1 << 63) for high, low in rows}

@@ -1,111 +1,117 @@
-"""Reads a shared catalog as `Store` reads a folder: the same views, questions and limits, whole steps only.
+"""Storage backend that reads a shared catalog: whole transactions, between two of its snapshots.
 
-One DuckDB holds the catalog, read-only, and is never seen by a query. Another, in memory and shut off from everything
-but the folder of the data, holds the rows of the narrow tables and the names of the Parquet files of completions; it is
-the one that queries run on, so that no query can reach the server. A refresh reads what came between two snapshots of
-the catalog, which is whole transactions: all tables move at once.
+One DuckDB holds the catalog, read-only, and no query sees it. The one of the `Store`, in memory and shut off from
+everything but the folder of the data, takes in the rows of the narrow tables and the names of the Parquet files of
+completions, so that no query can reach the server.
 """
 
 from __future__ import annotations
 
-import contextlib
 import re
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import duckdb
 import pyarrow as pa
 
-from workbench.store.errors import StoreError
-from workbench.store.folder.compaction import quoted
-from workbench.store.folder.reader import Store
-from workbench.store.lake.catalog import Lake, attach, connect, explained, there, told
+from workbench.store.backends import News
+from workbench.store.lake.catalog import Lake, attach, connect, reported
 from workbench.store.lake.lock import held, key_of
-from workbench.store.schema import SCHEMA_VERSION, WIDE, tables
-
-News = tuple[int, bool, dict[str, pa.Table], list[str]]
-"""Snapshot, whether it is all there is (not only what is new), rows by table, files of completions."""
+from workbench.store.schema import WIDE, tables
+from workbench.store.statements import columns_of, insert, quoted, transaction
 
 
-class LakeStore(Store):
-    """The runs of a shared catalog; open it with `Store.open("ducklake:postgres:...")`."""
+class LakeReader:
+    """A `ReaderBackend` over a shared catalog."""
 
-    def __init__(self, lake: Lake, source: duckdb.DuckDBPyConnection, data: str, *, live: bool, threads: int) -> None:
-        self.lake, self._source = lake, source
-        self._ids: dict[int, str] = {}
-        super().__init__(Path(data), live=live, threads=threads)
-        self.folder = lake  # type: ignore[assignment]  # what messages name
-
-    @classmethod
-    def at(cls, url: str | Path | Lake, *, live: bool = True, threads: int = 2) -> LakeStore:
-        """A reader of the catalog at a URL."""
-        lake = Lake.parse(url)
-        source = connect(lake, threads=threads)
+    def __init__(self, url: str | Path, threads: int) -> None:
+        self.lake = Lake.parse(url)
+        self.url, self.where = self.lake.url, str(self.lake)
+        self._snapshot = -1
+        self._ids: dict[int, str] = {}  # DuckLake's number of a table -> its name
+        self._con = connect(self.lake, threads=threads)
         try:
-            return cls(lake, source, attach(source, lake), live=live, threads=threads)
+            self.data = Path(attach(self._con, self.lake))
         except BaseException:
-            source.close()
+            self._con.close()
             raise
 
-    @property
-    def url(self) -> str:
-        """What `Store.open` takes to open it again, a password included."""
-        return self.lake.url
+    @contextmanager
+    def news(self, con: duckdb.DuckDBPyConnection) -> Iterator[News | None]:
+        """Take in the rows between our snapshot and the newest; all rows at first, and after deletions."""
+        with reported(self.lake):
+            snapshot, anew, rows, completions = self._read()
+        if snapshot == self._snapshot:
+            yield None
+            return
+        try:
+            with reported(self.lake), transaction(con):
+                if anew:
+                    con.execute("".join(f"DELETE FROM tail.{name};" for name in tables()))
+                for name, found in rows.items():
+                    insert(con, f"tail.{name}", found)
+                sources = {name: f"SELECT * FROM tail.{name}" for name in tables()}
+                if completions:
+                    chosen = ", ".join(f'"{f.name}"' for f in tables()[WIDE[0]])
+                    sources[WIDE[0]] = (
+                        f"SELECT {chosen} FROM (SELECT * FROM read_parquet([{', '.join(map(quoted, completions))}],"
+                        f" union_by_name = true) UNION ALL BY NAME {sources[WIDE[0]]})"
+                    )  # the empty table gives a column that an earlier version lacks
+                yield News(sources, anew)
+        except BaseException:
+            self.forget()
+            raise
+        self._snapshot = snapshot
+
+    def forget(self) -> None:
+        """Read the whole catalog at the next refresh."""
+        self._snapshot = -1
+
+    def living(self, attempts: Collection[tuple[str, int]]) -> set[str]:
+        """Runs of which the server holds the lock of a rank."""
+        if not attempts:
+            return set()
+        with reported(self.lake):
+            keys = held(self._con)
+        return {run for run, rank in attempts if key_of(self.lake, f"{run}/r{rank}") in keys}
 
     def close(self) -> None:
-        """Let go of the server and the files."""
-        super().close()
-        self._source.close()
+        """Leave the server."""
+        self._con.close()
 
-    def _refresh(self) -> bool:
-        with told(self.lake):
-            news = self._news()
-        if news is not None:
-            self._latest = None
-            try:
-                self._take(*news)
-            except duckdb.Error as error:
-                self._generation = -1
-                raise StoreError(explained(self.lake, error)) from error
-        with told(self.lake):
-            self._look_who_lives()
-        return news is not None
-
-    def _news(self) -> News | None:
-        """What the catalog holds beyond the snapshot we have, all from one transaction."""
-        con = self._source
+    def _read(self) -> tuple[int, bool, dict[str, pa.Table], list[str]]:
+        """The newest snapshot, whether all is read again, rows by table, files of completions: from one transaction."""
+        con = self._con
         con.execute("BEGIN TRANSACTION")
         try:
             snapshot = con.execute("FROM lake.current_snapshot()").fetchone()[0]  # type: ignore[index]
-            if snapshot == self._generation:
-                return None
+            if snapshot == self._snapshot:
+                return snapshot, False, {}, []
             changed = self._changed(snapshot)
             anew = changed is None
-            grown = set(there(con)) if changed is None else changed
-            names = [table for table in tables() if table not in WIDE and table in grown]
+            grown = set(columns_of(con, "lake")) if changed is None else changed
             rows: dict[str, pa.Table] = {}
-            for name in names:
-                made = (
-                    f"lake.{name}" if anew
-                    else f"ducklake_table_insertions('lake', 'main', '{name}', {self._generation + 1}, {snapshot})"
-                )  # fmt: skip
-                found = con.execute(f"FROM {made}").to_arrow_table()
-                if len(found):
-                    rows[name] = found
+            for name in tables():
+                if name in grown and name not in WIDE:
+                    between = f"'{name}', {self._snapshot + 1}, {snapshot}"
+                    source = f"lake.{name}" if anew else f"ducklake_table_insertions('lake', 'main', {between})"
+                    rows[name] = con.execute(f"FROM {source}").to_arrow_table()
             listed = con.execute(f"SELECT data_file FROM ducklake_list_files('lake', '{WIDE[0]}')").fetchall()
             return snapshot, anew, rows, [path for (path,) in listed]
         finally:
-            with contextlib.suppress(duckdb.Error):
+            with suppress(duckdb.Error):
                 con.execute("ROLLBACK")
 
     def _changed(self, snapshot: int) -> set[str] | None:
-        """The tables that grew since our snapshot; None where all must be read again (at first, or after deletions)."""
-        if self._generation < 0:
+        """The tables that grew since our snapshot; None where all must be read again."""
+        if self._snapshot < 0:
             return None
+        metadata = f"__ducklake_metadata_lake.{self.lake.schema}"
         found: set[int] = set()
-        for (text,) in self._source.execute(
-            f"SELECT changes_made FROM __ducklake_metadata_lake.{self.lake.schema}.ducklake_snapshot_changes"
-            " WHERE snapshot_id > ? AND snapshot_id <= ?",
-            [self._generation, snapshot],
+        for (text,) in self._con.execute(
+            f"SELECT changes_made FROM {metadata}.ducklake_snapshot_changes WHERE snapshot_id > ? AND snapshot_id <= ?",
+            [self._snapshot, snapshot],
         ).fetchall():
             for what, number in re.findall(r"(\w+):(\d+)", text or ""):
                 if what in ("inserted_into_table", "inlined_insert"):
@@ -113,45 +119,6 @@ class LakeStore(Store):
                 elif what not in ("inline_flush", "merge_adjacent", "created_table"):
                     return None
         if not found <= self._ids.keys():
-            names = f"__ducklake_metadata_lake.{self.lake.schema}.ducklake_table"
-            self._ids = dict(self._source.execute(f"SELECT table_id, table_name FROM {names}").fetchall())
+            ids = self._con.execute(f"SELECT table_id, table_name FROM {metadata}.ducklake_table")
+            self._ids = dict(ids.fetchall())
         return {self._ids[i] for i in found if i in self._ids}
-
-    def _take(self, snapshot: int, anew: bool, rows: dict[str, pa.Table], completions: list[str]) -> None:
-        con = self._con
-        con.execute("BEGIN TRANSACTION")
-        try:
-            if anew:
-                con.execute("".join(f"DELETE FROM tail.{name};" for name in tables()))
-            for name, found in rows.items():
-                con.register("taken_in", found)
-                con.execute(f"INSERT INTO tail.{name} BY NAME SELECT * FROM taken_in")
-                con.unregister("taken_in")
-            newest = con.execute("SELECT max(schema_version) FROM tail.commits").fetchone()[0] or 0  # type: ignore[index]
-            if newest > SCHEMA_VERSION:
-                raise StoreError(
-                    f"the store {self.lake} was written with schema version {newest}, this program knows up to "
-                    f"{SCHEMA_VERSION}; nothing was touched. Upgrade: pip install -U rollout-workbench"
-                )
-            sources = {name: f"SELECT * FROM tail.{name}" for name in tables()}
-            if completions:
-                paths = ", ".join(quoted(path) for path in completions)
-                columns = ", ".join(f'"{f.name}"' for f in tables()[WIDE[0]])
-                empty = f"SELECT * FROM tail.{WIDE[0]}"  # gives a column that an earlier version lacks
-                sources[WIDE[0]] = (
-                    f"SELECT {columns} FROM (SELECT * FROM read_parquet([{paths}], union_by_name = true)"
-                    f" UNION ALL BY NAME {empty})"
-                )
-            self._show(sources, anew)
-            con.execute("COMMIT")
-        except BaseException:
-            con.execute("ROLLBACK")
-            raise
-        self._generation = snapshot
-
-    def _living(self) -> set[str]:
-        """The runs of which the server sees a writer."""
-        if not self._open:
-            return set()
-        there_ = held(self._source)
-        return {run for run, rank in self._open if key_of(self.lake, f"{run}/r{rank}") in there_}

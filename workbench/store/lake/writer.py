@@ -1,8 +1,7 @@
-"""Records a run into a shared catalog: a commit is one DuckLake transaction over all tables.
+"""Storage backend that writes a shared catalog: a commit is one DuckLake transaction over all tables.
 
-What a step is, and everything before it is written, is `Writer`'s; here is where it goes. Appends of several writers
-never conflict: DuckLake numbers their snapshots and tries again by itself. Where the server's answer to a commit was
-lost, the next try looks first whether (run, rank, seq) is there.
+Appends of several writers never conflict: DuckLake numbers their snapshots and tries again by itself. Where the server's
+answer to a commit was lost, the next try looks first whether (run, rank, seq) is there.
 """
 
 from __future__ import annotations
@@ -10,36 +9,36 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 
 import duckdb
 import pyarrow as pa
 
 from workbench.store.errors import RunBusyError, StoreError
-from workbench.store.folder import claim
-from workbench.store.folder.writer import Writer
-from workbench.store.lake.care import compact_lake
-from workbench.store.lake.catalog import Lake, connect, explained, told
+from workbench.store.lake.care import compact
+from workbench.store.lake.catalog import Lake, connect, explained, reported
 from workbench.store.lake.lock import Lock, attach_to_write
+from workbench.store.rows.attempts import check_id, proposed
+from workbench.store.statements import insert, transaction
 from workbench.store.urls import redacted
 
 TRIES = 4
 """Of a commit, a quarter of a second, a half and one apart, before the error goes to `retry()`."""
 
 
-class LakeWriter(Writer):
-    """Records one run into a shared catalog; made by `Writer("ducklake:postgres:...", ...)`."""
+class LakeWriter:
+    """A `WriterBackend` of one rank of a run; RunBusyError where another process holds it. run None: a fresh id."""
 
-    REMEDY = "see that the server runs and the data folder has room"
+    remedy = "see that the server runs and the data folder has room"
 
-    def _claim(self, folder: str | Path, run: str | None, name: str) -> None:
-        self.lake = self.folder = Lake.parse(folder)  # type: ignore[assignment]
-        claim.check_id(run, self.rank)
+    def __init__(self, url: str | Path, run: str | None, name: str, rank: int) -> None:
+        check_id(run, rank)
+        self.lake, self.rank = Lake.parse(url), rank
+        self.url, self.where = self.lake.url, str(self.lake)
         self._con = connect(self.lake, writes=True)
         self._doubt = False  # whether the last try may have been committed after all
         try:
-            self.data = attach_to_write(self._con, self.lake)
+            attach_to_write(self._con, self.lake)
             self._take_run(run, name)
         except BaseException:
             self._con.close()
@@ -47,36 +46,35 @@ class LakeWriter(Writer):
 
     def _take_run(self, run: str | None, name: str) -> None:
         while True:
-            self.run = run or claim.proposed(name)
-            self._lock = _Held(self._con, self.lake, self._name)
-            if not self._lock.take():
-                if run is None:
-                    continue
-                what = f"rank {self.rank} of run {run}" if self.rank else f"run {run}"
-                who = self._lock.holder()
-                raise RunBusyError(f"{what} is being written by {who}; stop it, or start a run under another id")
-            if run is not None or self._found()[0] < 0:
-                return
-            self._lock.release()
+            self.run = run or proposed(name)
+            self.lock = Lock(self._con, self.lake, f"{self.run}/r{self.rank}")
+            if self.lock.take():
+                self._last = self.progress()[0]
+                if run is not None or self._last < 0:
+                    return
+            elif run is not None:
+                raise RunBusyError.of(run, self.rank, self.lock.holder())
+            self.lock.close()
 
-    def _found(self) -> tuple[int, int]:
-        with told(self.lake):
-            last = self._con.execute(
-                "SELECT coalesce(max(seq), -1) FROM lake.commits WHERE run = ? AND rank = ?", [self.run, self.rank]
-            ).fetchone()[0]  # type: ignore[index]
-        return last, last  # compaction counts from here
+    def progress(self) -> tuple[int, int]:
+        """The last commit of this writer, -1 for none, twice: compaction counts from here."""
+        with reported(self.lake):
+            query = "SELECT coalesce(max(seq), -1) FROM lake.commits WHERE run = ? AND rank = ?"
+            last = self._con.execute(query, [self.run, self.rank]).fetchone()[0]  # type: ignore[index]
+        return last, last
 
-    def _keep(self, made: Mapping[str, pa.Table]) -> int:
-        rows = {name: table for name, table in made.items() if len(table)}
+    def commit(self, seq: int, tables: Mapping[str, pa.Table]) -> int:
+        """Write a transaction, again where that fails."""
+        rows = {name: table for name, table in tables.items() if len(table)}
         if "runs" in rows:
             rows["runs"] = _without_password(rows["runs"])
         for left in reversed(range(TRIES)):
             try:
-                self._lock.sure()
-                if not (self._doubt and self._is_there()):
+                self.lock.sure()
+                if not (self._doubt and self.progress()[0] >= seq):
                     self._doubt = True
                     self._commit(rows)
-                self._doubt = False
+                self._doubt, self._last = False, seq
                 return sum(table.nbytes for table in rows.values())
             except RunBusyError:
                 raise
@@ -86,47 +84,21 @@ class LakeWriter(Writer):
                 time.sleep(2.0 ** (1 - left) / 2)
         raise AssertionError("unreachable")
 
-    def _commit(self, rows: Mapping[str, pa.Table]) -> None:
-        con = self._con
-        con.execute("BEGIN TRANSACTION")
-        try:
-            for name, table in rows.items():
-                con.register("handed_over", table)
-                con.execute(f"INSERT INTO lake.{name} BY NAME SELECT * FROM handed_over")
-            con.execute("COMMIT")
-        except BaseException:
-            with suppress(duckdb.Error):
-                con.execute("ROLLBACK")
-            raise
-        finally:
-            with suppress(duckdb.Error):
-                con.unregister("handed_over")
-
-    def _is_there(self) -> bool:
-        query = "SELECT count(*) FROM lake.commits WHERE run = ? AND rank = ? AND seq = ?"
-        return bool(self._con.execute(query, [self.run, self.rank, self._seq]).fetchone()[0])  # type: ignore[index]
-
-    def _fold(self) -> int:
-        last = self._seq - 1
-        compact_lake(self.lake)
+    def compact(self) -> int:
+        """Join the files of the store."""
+        last = self._last
+        compact(self.lake)
         return last
 
-
-class _Held(Lock):
-    """The lock of the run; closing it closes the connection, since nothing is written without it."""
-
-    def __init__(self, con: duckdb.DuckDBPyConnection, lake: Lake, what: str) -> None:
-        super().__init__(con, lake, what)
-        self._whole = con
-
-    def release(self) -> None:
-        """Let go, and keep the connection."""
-        super().close()
-
     def close(self) -> None:
-        """Let go of lock and connection."""
-        super().close()
-        self._whole.close()
+        """Let go of the lock and the server."""
+        self.lock.close()
+        self._con.close()
+
+    def _commit(self, rows: Mapping[str, pa.Table]) -> None:
+        with transaction(self._con):
+            for name, table in rows.items():
+                insert(self._con, f"lake.{name}", table)
 
 
 def _without_password(runs: pa.Table) -> pa.Table:

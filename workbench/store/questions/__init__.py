@@ -18,15 +18,13 @@ from dataclasses import dataclass
 from functools import cache
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import pyarrow as pa
 
+from workbench.store.backends import Reader
 from workbench.store.errors import QuestionError
 from workbench.store.frames import Frame, check_format, framed
-
-if TYPE_CHECKING:
-    from workbench.store.folder.reader import Store
 
 HERE = Path(__file__).parent
 REQUIRED = object()
@@ -124,7 +122,7 @@ class Questions(Mapping):
 class Ask:
     """`store.ask("reward_by_step", run=...)`, or with tab completion `store.ask.reward_by_step(run=...)`."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Reader) -> None:
         self._store = store
         self.questions = Questions()
 

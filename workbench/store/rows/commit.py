@@ -9,9 +9,9 @@ from datetime import datetime
 import numpy as np
 import pyarrow as pa
 
-from workbench.store.folder import claim
 from workbench.store.rows import tables
 from workbench.store.rows.changes import Beliefs
+from workbench.store.rows.tables import now
 from workbench.store.schema import SCHEMA_VERSION
 from workbench.types import Event, Pool
 
@@ -26,7 +26,7 @@ class Commit:
     kind: str
     step: int
     tables: list[tables.Tables] = field(default_factory=list)
-    time: datetime = field(default_factory=claim.now)
+    time: datetime = field(default_factory=now)
     beliefs: Beliefs = field(default_factory=dict)
     observed: np.ndarray | None = None
     events: list[tuple[Event, str]] = field(default_factory=list)

@@ -7,19 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from workbench.store.backends import Reader
 from workbench.store.errors import StoreError
 from workbench.store.rows.retention import TOKEN_COLUMNS, missing
 from workbench.store.rows.tables import array_of, columns_from_arrays
 from workbench.types import Advantage, Event, Node, Plan, Pool, Ragged, Resume, Rollouts, Step, Text
-
-if TYPE_CHECKING:
-    from workbench.store.folder.reader import Store
 
 CHUNK = 16
 """Steps read at a time."""
@@ -44,7 +41,7 @@ DTYPES = {"ask": np.int64, "group_id": np.int64, "born": np.int64, "length": np.
           "fork_at": np.int64}  # fmt: skip
 
 
-def pools(store: Store, run: str) -> tuple[Pool, Pool]:
+def pools(store: Reader, run: str) -> tuple[Pool, Pool]:
     """(training pool, evaluation pool) of a run; without an evaluation set the second is empty."""
     rows = store.sql("SELECT * FROM prompts WHERE run = $run ORDER BY position", {"run": run})
     arrays = store.sql(
@@ -63,7 +60,7 @@ def pools(store: Store, run: str) -> tuple[Pool, Pool]:
     return one("train"), one("eval")
 
 
-def steps(store: Store, run: str, pool: Pool | None, since: int, needs: frozenset[str]) -> Iterator[Step]:
+def steps(store: Reader, run: str, pool: Pool | None, since: int, needs: frozenset[str]) -> Iterator[Step]:
     """The steps of a run after `since`, in order; StoreError where a column in needs was not kept."""
     pool = pools(store, run)[0] if pool is None else pool
     found = store.sql("SELECT DISTINCT step FROM steps WHERE run = $run AND step > $since ORDER BY step",

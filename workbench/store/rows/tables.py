@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 
 import numpy as np
 import pyarrow as pa
@@ -23,6 +23,11 @@ Columns = Mapping[str, object]
 Tables = dict[str, Columns]
 
 KEEP_NAN = {("metrics", "value"), ("arrays", "number")}
+
+
+def now() -> datetime:
+    """The time in UTC, as the tables keep it."""
+    return datetime.now(UTC).replace(tzinfo=None)
 
 
 def arrow(name: str, columns: Columns, key: Mapping[str, object]) -> pa.Table:
@@ -133,7 +138,8 @@ def array_of(row: Mapping[str, object]) -> np.ndarray:
     return np.array(values, dtype).reshape(row["shape"])
 
 
-def _arrays(rows: Sequence[dict], step: int) -> Tables:
+def array_table(rows: Sequence[dict], step: int) -> Tables:
+    """The table `arrays` of such rows."""
     if not rows:
         return {}
     names = ("scope", "name", "dtype", "shape", "number", "whole", "text")
@@ -150,12 +156,7 @@ def prompt_tables(pools: Mapping[str, Pool]) -> Tables:
                       "stratum": pool.stratum, "text": pool.text, "answer": pool.answer, "prefix": pool.prefix})  # fmt: skip
         rows += array_rows(f"{name}.features", pool.features) + array_rows(f"{name}.extra", pool.extra)
     columns = {c: np.concatenate([np.asarray(p[c], object) for p in parts]) for c in parts[0]}
-    return {"prompts": columns, **_arrays(rows, 0)}
-
-
-def piece_table(pieces: Mapping[str, object]) -> Tables:
-    """What the token ids of a run stand for, see `store.token_bytes`; nothing for a world without tokens."""
-    return _arrays(array_rows("tokens", pieces), 0)
+    return {"prompts": columns, **array_table(rows, 0)}
 
 
 def ask_tables(plan: Plan, pool: Pool) -> Tables:
@@ -262,7 +263,7 @@ def step_tables(step: Step, seen: Origins, pool: Pool, estimator: str, time: dat
             "zero": (a.value == 0) & _all_zero(a.tokens, len(r)),
         },
         **fate_table(s, r, seen, pool, row, step.fate, step.fate_reason),
-        **_arrays(
+        **array_table(
             array_rows("notes", step.plan.notes) + array_rows("rollouts.extra", r.extra) + array_rows("update", columns), s
         ),
     }  # fmt: skip
