@@ -28,7 +28,7 @@ from workbench.types import Event, Rollouts, Step
 if TYPE_CHECKING:
     from workbench.runs.experiment import Experiment
     from workbench.store import Store, Writer
-    from workbench.store.null_writer import Silent
+    from workbench.store.null_writer import NullWriter
     from workbench.worlds.overlap.waiting import Kept
 
 
@@ -101,10 +101,10 @@ class Run:
         if not self._lent:
             getattr(self.world, "close", lambda: None)()
 
-    def _open(self, resume: str | None) -> Writer | Silent:
+    def _open(self, resume: str | None) -> Writer | NullWriter:
         """Who records the run: a writer in the first process, and nobody in others."""
         from workbench.store import Writer
-        from workbench.store.null_writer import Silent
+        from workbench.store.null_writer import NullWriter
 
         opened: list[Writer] = []
 
@@ -129,7 +129,7 @@ class Run:
             return writer.run
 
         run = processes.on_first(claim)
-        return opened[0] if opened else Silent(run)
+        return opened[0] if opened else NullWriter(run)
 
     def _continue(self, store: Store, run: str) -> tuple[Sequence[Kept], Mapping[int, States]]:
         """Load the newest checkpoint of a run and fold the steps up to it; later ones will be made again.

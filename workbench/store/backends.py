@@ -55,7 +55,6 @@ class ReaderBackend(Protocol):
 
     def forget(self) -> None:
         """Read everything again at the next refresh."""
-        ...
 
     def living(self, attempts: Collection[tuple[str, int]]) -> set[str]:
         """The runs among (run, rank) of which a writer lives."""
@@ -63,7 +62,6 @@ class ReaderBackend(Protocol):
 
     def close(self) -> None:
         """Let go of what is open."""
-        ...
 
 
 class WriterBackend(Protocol):
@@ -89,7 +87,6 @@ class WriterBackend(Protocol):
 
     def close(self) -> None:
         """Release the lock."""
-        ...
 
 
 Progress = Callable[[int, int, str], None]

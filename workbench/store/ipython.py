@@ -12,7 +12,7 @@ from __future__ import annotations
 import argparse
 import shlex
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import duckdb
 
@@ -39,7 +39,6 @@ def register(shell: InteractiveShell) -> None:
     """Add %%sql, and %sql for a query on one line, to a shell."""
     from IPython.core.magic import no_var_expand
 
-    @no_var_expand  # a $name is a bound value, never text in the query
     def sql(line: str, cell: str | None = None) -> Frame | None:
         given = LINE.parse_args(shlex.split(line) if cell is not None else [])
         answer = ask(shell.user_ns, given.store, line if cell is None else cell, given.format)
@@ -49,7 +48,8 @@ def register(shell: InteractiveShell) -> None:
         return None
 
     sql.__doc__ = __doc__
-    shell.register_magic_function(sql, "line_cell", "sql")
+    expand: Any = no_var_expand  # a $name is a bound value, never text in the query; the stubs take it for a method
+    shell.register_magic_function(expand(sql), "line_cell", "sql")
 
 
 def ask(names: Mapping[str, object], store: str, query: str, format: str = "pandas") -> Frame:

@@ -198,8 +198,8 @@ class Store:
         with self._backend.news(self._con) as news:
             if news is not None:
                 self._latest = None
-                newest = self._con.execute("SELECT max(schema_version) FROM tail.commits").fetchone()
-                refuse_newer(self.where, (newest and newest[0]) or 0)
+                newest = self._con.execute("SELECT coalesce(max(schema_version), 0) FROM tail.commits").fetchone()
+                refuse_newer(self.where, newest[0])  # type: ignore[index]
                 self._show(news.sources, news.anew)
         alive = tuple(sorted(self._backend.living(self._open)))
         if alive != self._alive:

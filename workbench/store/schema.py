@@ -8,7 +8,7 @@ in this version. A new version may therefore add tables and columns; it never re
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
@@ -59,13 +59,8 @@ def tables() -> Mapping[str, pa.Schema]:
 @cache
 def comments() -> Mapping[str, Mapping[str, str]]:
     """Table name -> {column: comment}; the table's own comment is under ""."""
-    found: dict[str, dict[str, str]] = {}
-    for table, column, text in _comment_lines():
-        found.setdefault(table, {})[column] = text
-    return MappingProxyType(found)
-
-
-def _comment_lines() -> Iterator[tuple[str, str, str]]:
     pattern = r"^COMMENT ON (?:TABLE (\w+)|COLUMN (\w+)\.(\w+)) IS '((?:[^']|'')*)';$"
+    found: dict[str, dict[str, str]] = {}
     for table, of, column, text in re.findall(pattern, SCHEMA_SQL, re.M):
-        yield table or of, column, text.replace("''", "'")
+        found.setdefault(table or of, {})[column] = text.replace("''", "'")
+    return MappingProxyType(found)

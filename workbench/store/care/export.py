@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
-import pyarrow.compute as pc
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from workbench.store.backends import Progress, silent
@@ -92,17 +92,16 @@ def _manifest(source: Path) -> dict:
 
 
 def _write_commits(source: Path, scratch: Path, run: str, progress: Progress) -> None:
-    heads = pq.read_table(source / "commits.parquet", columns=["rank", "seq"], filters=[("run", "=", run)])
-    done, total = 0, len(heads)
-    for rank in sorted(set(heads["rank"].to_pylist())):
+    heads = pq.read_table(source / "commits.parquet", columns=["rank", "seq"], filters=[("run", "=", run)]).to_pydict()
+    done, total = 0, len(heads["seq"])
+    for rank, last in sorted(dict(sorted(zip(heads["rank"], heads["seq"], strict=True))).items()):
         home = scratch / f"r{rank}"
         home.mkdir(parents=True)
-        last = pc.max(heads.filter(pc.equal(heads["rank"], rank))["seq"]).as_py()
         for first in range(0, last + 1, CHUNK):
             keep = [("run", "=", run), ("rank", "=", rank), ("seq", ">=", first), ("seq", "<", first + CHUNK)]
             parts = {t: fit(pq.read_table(source / f"{t}.parquet", filters=keep), s) for t, s in tables().items()}
             for seq in range(first, min(first + CHUNK, last + 1)):
-                mine = {t: rows.filter(pc.equal(rows["seq"], seq)) for t, rows in parts.items()}
+                mine = {t: rows.filter(pa.array(rows["seq"].to_numpy() == seq)) for t, rows in parts.items()}
                 if not len(mine["commits"]):
                     raise StoreError(f"commit {seq} of {run} is missing in {source}")
                 files.commit(home, seq, mine)

@@ -21,6 +21,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any, BinaryIO, TextIO
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -78,9 +79,9 @@ def write_parquet(path: Path, table: pa.Table) -> None:
         out.write_table(table)
 
 
-def parquet_writer(file, schema: pa.Schema, compression: str = "zstd") -> pq.ParquetWriter:
+def parquet_writer(file: BinaryIO, schema: pa.Schema, compression: str = "zstd") -> pq.ParquetWriter:
     """For completions: small, and found by their keys."""
-    keys = [k for k in KEYS if k in schema.names]
+    keys: Any = [k for k in KEYS if k in schema.names]  # the stubs know only True and False
     return pq.ParquetWriter(file, schema, compression=compression, use_dictionary=keys, write_statistics=keys)
 
 
@@ -195,11 +196,11 @@ def commit(writer: Path, seq: int, tables: Mapping[str, pa.Table]) -> int:
     return held
 
 
-def lock(path: Path, *, shared: bool = False):
+def lock(path: Path) -> TextIO | None:
     """An open file holding the lock, or None where somebody else holds it. Closing the file lets go."""
     file = path.open("r+" if path.exists() else "w+", encoding="utf-8")
     try:
-        fcntl.flock(file, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         file.close()
         return None

@@ -10,7 +10,6 @@ from dataclasses import fields, replace
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from workbench.store.backends import Reader
 from workbench.store.errors import StoreError
@@ -43,19 +42,19 @@ DTYPES = {"ask": np.int64, "group_id": np.int64, "born": np.int64, "length": np.
 
 def pools(store: Reader, run: str) -> tuple[Pool, Pool]:
     """(training pool, evaluation pool) of a run; without an evaluation set the second is empty."""
-    rows = store.sql("SELECT * FROM prompts WHERE run = $run ORDER BY position", {"run": run})
     arrays = store.sql(
         "SELECT * FROM arrays WHERE run = $run AND step = 0 AND scope <> 'tokens'", {"run": run}
     ).to_pylist()
 
     def one(name: str) -> Pool:
-        mine = rows.filter(pc.equal(rows["pool"], name))
-        named = {
-            part: {a["name"]: array_of(a) for a in arrays if a["scope"] == f"{name}.{part}"}
-            for part in ("features", "extra")
-        }
-        text = {c: _strings(mine[c]) for c in ("text", "answer", "prefix", "stratum")}
-        return Pool(ids=_strings(mine["prompt_id"]), **text, **named)
+        query = "SELECT prompt_id, text, answer, prefix, stratum FROM prompts WHERE run = $run AND pool = $pool"
+        rows = store.sql(f"{query} ORDER BY position", {"run": run, "pool": name})
+
+        def named(part: str) -> dict[str, np.ndarray]:
+            return {a["name"]: array_of(a) for a in arrays if a["scope"] == f"{name}.{part}"}
+
+        ids, text, answer, prefix, stratum = map(_strings, rows.columns)
+        return Pool(ids, text, answer, prefix, stratum, features=named("features"), extra=named("extra"))
 
     return one("train"), one("eval")
 
@@ -102,7 +101,7 @@ def merged(parts: Sequence[Step]) -> Step:
     backwards = parts[::-1]
     columns = [k for k, v in parts[0].update.items() if np.ndim(v) and all(k in p.update for p in parts)]
     update = {k: v for p in backwards for k, v in p.update.items() if not np.ndim(v)}
-    tokens = [p.advantage.tokens for p in parts]
+    tokens = [p.advantage.tokens for p in parts if p.advantage.tokens is not None]
     advantage = {f.name: np.concatenate([getattr(p.advantage, f.name) for p in parts])
                  for f in fields(Advantage) if f.name != "tokens"}  # fmt: skip
     return Step(
@@ -112,7 +111,7 @@ def merged(parts: Sequence[Step]) -> Step:
             Plan.concat([p.plan for p in parts]), notes={k: v for p in backwards for k, v in p.plan.notes.items()}
         ),
         rollouts=Rollouts.concat(rows),
-        advantage=Advantage(**advantage, tokens=None if None in tokens else Ragged.concat(tokens)),
+        advantage=Advantage(**advantage, tokens=Ragged.concat(tokens) if len(tokens) == len(parts) else None),
         fate=np.concatenate([p.fate for p in parts]),
         fate_reason=np.concatenate([p.fate_reason for p in parts]),
         update=update | {k: np.concatenate([np.asarray(p.update[k]) for p in parts]) for k in columns},
@@ -197,7 +196,6 @@ def _plan(step: int, head: Mapping, asks: pa.Table, rows: _Rows, notes: Mapping[
 def _rollouts(cut: Mapping[str, pa.Table], rows: _Rows, extra: Mapping[str, np.ndarray]) -> Rollouts:
     narrow, wide, parts = cut["rollouts"], cut["completions"], cut["rewards"]
     number = {c: narrow[c].to_numpy().astype(t) for c, t in DTYPES.items()}
-    text = {c: _strings(narrow[c]) for c in ("purpose", "context", "finish", "parent", "failure")}
     names = _strings(parts["part"])
     value = _floats(parts["value"])
     return Rollouts(
@@ -214,7 +212,11 @@ def _rollouts(cut: Mapping[str, pa.Table], rows: _Rows, extra: Mapping[str, np.n
         version=number["version"],
         fork_at=number["fork_at"],
         temperature=_floats(narrow["temperature"]),
-        **text,
+        purpose=_strings(narrow["purpose"]),
+        context=_strings(narrow["context"]),
+        finish=_strings(narrow["finish"]),
+        parent=_strings(narrow["parent"]),
+        failure=_strings(narrow["failure"]),
         rewards={name: value[names == name] for name in dict.fromkeys(names)},
         **{c: _ragged(wide[c]) for c in TOKEN_COLUMNS},
         extra=columns_from_arrays(extra),
@@ -244,8 +246,8 @@ def _ragged(column: pa.ChunkedArray) -> Ragged | None:
     if not len(column) or column.null_count:  # not given, or not kept for every rollout
         return None
     lists = pa.concat_arrays(column.chunks)
-    lengths = pc.list_value_length(lists).to_numpy(zero_copy_only=False)
-    return Ragged(lists.flatten().to_numpy(), np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64))
+    offsets = lists.offsets.to_numpy().astype(np.int64)
+    return Ragged(lists.flatten().to_numpy(), offsets - offsets[0])
 
 
 def _named(column: pa.ChunkedArray) -> dict[str, np.ndarray]:

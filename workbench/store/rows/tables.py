@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Sized
 from datetime import UTC, datetime
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -32,7 +33,7 @@ def now() -> datetime:
 
 def arrow(name: str, columns: Columns, key: Mapping[str, object]) -> pa.Table:
     """One declared table; missing columns are null, scalars are repeated."""
-    n = next(len(c) for c in columns.values() if hasattr(c, "__len__") and not isinstance(c, str))
+    n = next(len(c) for c in columns.values() if isinstance(c, Sized) and not isinstance(c, str))
     made = []
     for field in declared()[name]:
         value = key.get(field.name) if field.name in key else columns.get(field.name)
@@ -129,13 +130,12 @@ def _array_row(scope: str, name: str, value: np.ndarray) -> dict:
     raise StoreError(f"{scope} {name!r} of dtype {value.dtype} cannot be kept exactly; keep numbers or strings")
 
 
-def array_of(row: Mapping[str, object]) -> np.ndarray:
+def array_of(row: Mapping[str, Any]) -> np.ndarray:
     """The array of a row of `arrays`."""
     dtype = np.dtype(row["dtype"])
     values = row["whole"] if dtype.kind in "iu" else row["text"] if dtype.kind in "UO" else row["number"]
-    if dtype.kind == "u":
-        return np.array(values, np.int64).astype(dtype).reshape(row["shape"])
-    return np.array(values, dtype).reshape(row["shape"])
+    made = np.array(values, np.int64).astype(dtype) if dtype.kind == "u" else np.array(values, dtype)
+    return made.reshape(row["shape"])
 
 
 def array_table(rows: Sequence[dict], step: int) -> Tables:

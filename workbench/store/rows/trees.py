@@ -1,4 +1,4 @@
-"""Trees of rollouts as rows: nodes, the tests made at them, and what estimators said of them.
+"""Tree-structured rollouts as rows: nodes, the decisions made at them, and their advantages.
 
 A tree goes beside its step, as columns; the store fills in what follows from parents and lengths, and refuses what does
 not hold: parents first, every child starts where its parent ends, a rollout is as long as its path, and every generated
@@ -9,6 +9,7 @@ Flat rollouts need nothing: the view `trees` derives their root and leaf.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -19,8 +20,9 @@ from workbench.store.rows.ledger import Origins
 from workbench.store.schema import tables as declared
 from workbench.types import Pool, Rollouts, Step
 
-Given = Mapping[str, Sequence] | pa.Table
+Given = Mapping[str, Sequence | np.ndarray | pa.Array | pa.ChunkedArray] | pa.Table
 """Columns by name, of equal length; those of the declared table, without run, rank, seq and step."""
+Columns = dict[str, list[Any]]
 KEY = ("run", "rank", "seq", "step")
 KINDS = ("prompt", "model", "tool", "feedback", "probe")
 STATUSES = ("live", "pruned", "discarded")
@@ -34,9 +36,10 @@ class Forest:
 
     def __init__(self, step: int, nodes: Given, rollouts: Rollouts) -> None:
         self.name, self.rollouts = f"step {step}", rollouts
-        self.columns = _columns("nodes", nodes, ("node_id", "tree_id", "parent_id", "n_tokens"))
-        c, n = self.columns, len(self.columns["node_id"])
-        self.columns = c = {"kind": ["model"] * n, "status": ["live"] * n, "row": [-1] * n} | c
+        c = _columns("nodes", nodes, ("node_id", "tree_id", "parent_id", "n_tokens"))
+        n = len(c["node_id"])
+        self.columns: Columns = {"kind": ["model"] * n, "status": ["live"] * n, "row": [-1] * n} | c
+        c = self.columns
         self.row = np.array([-1 if r is None else r for r in c["row"]], np.int64)
         self.at = {id_: i for i, id_ in enumerate(c["node_id"])}
         if len(self.at) != n:
@@ -50,7 +53,8 @@ class Forest:
         if (times > 1).any():
             raise LedgerError(f"{self.name}: rollout {rollouts.id[rows[times > 1][0]]} ends in {times.max()} nodes")
         if "reward" not in c:
-            c["reward"] = [_number(rollouts.reward[r]) if r >= 0 else None for r in self.row]
+            reward = rollouts.reward
+            c["reward"] = [None if r < 0 or np.isnan(reward[r]) else float(reward[r]) for r in self.row]
         self.trees: dict[str, list[int]] = {}
         for i, tree in enumerate(c["tree_id"]):
             self.trees.setdefault(tree, []).append(i)
@@ -60,16 +64,17 @@ class Forest:
     def segments(self, tree: str) -> list[Segment]:
         """A tree in the form of the pure functions."""
         c = self.columns
-        logprob, copy = c.get("behaviour_logprob"), c.get("duplicate_of")
+        none = [None] * len(c["node_id"])
+        logprob, copy = c.get("behaviour_logprob", none), c.get("duplicate_of", none)
         return [
-            Segment(c["node_id"][i], c["parent_id"][i], c["kind"][i], int(c["n_tokens"][i]), logprob and logprob[i],
-                    c["reward"][i], c["status"][i], copy and copy[i])
+            Segment(c["node_id"][i], c["parent_id"][i], c["kind"][i], int(c["n_tokens"][i]), logprob[i],
+                    c["reward"][i], c["status"][i], copy[i])
             for i in self.trees[tree]
         ]  # fmt: skip
 
     def path(self, i: int) -> list[int]:
         """Places of the nodes from the root to a node."""
-        found = [i]
+        found = [int(i)]
         while (parent := self.columns["parent_id"][found[-1]]) is not None:
             found.append(self.at[parent])
         return found[::-1]
@@ -79,7 +84,7 @@ class Forest:
         inherited, visited = seen.inherited.copy(), set()
         c = self.columns
         copy = c.get("duplicate_of") or [None] * len(c["node_id"])
-        for i in sorted(np.flatnonzero(self.row >= 0), key=lambda i: self.row[i]):
+        for i in self._ends():
             path = [j for j in self.path(i) if c["kind"][j] in GENERATED]
             if seen.origin[self.row[i]] == "generated":
                 shared = [j for j in path if j in visited or copy[j] is not None]
@@ -88,21 +93,27 @@ class Forest:
         tokens = np.where(seen.origin == "generated", self.rollouts.length - inherited, self.rollouts.length)
         return Origins(seen.origin, inherited, tokens)
 
-    def table(self, step: int, pool: Pool) -> dict[str, object]:
+    def table(self, step: int, pool: Pool) -> Mapping[str, object]:
         """The rows of `nodes`."""
-        prompt, group = {}, {}
-        for tree, members in self.trees.items():
-            row = next(self.row[i] for i in members if self.row[i] >= 0)
-            prompt[tree], group[tree] = pool.ids[self.rollouts.prompt[row]], int(self.rollouts.group[row])
-        made = {**self.columns, "step": step, "row": [int(r) if r >= 0 else None for r in self.row]}
-        made["prompt_id"] = [prompt[t] for t in self.columns["tree_id"]]
-        made["group_id"] = [group[t] for t in self.columns["tree_id"]]
-        return made
+        first = {t: next(self.row[i] for i in members if self.row[i] >= 0) for t, members in self.trees.items()}
+        row = np.array([first[tree] for tree in self.columns["tree_id"]], np.int64)
+        return {
+            **self.columns,
+            "step": step,
+            "row": [int(r) if r >= 0 else None for r in self.row],
+            "prompt_id": pool.ids[self.rollouts.prompt[row]],
+            "group_id": self.rollouts.group[row],
+        }
+
+    def _ends(self) -> list[int]:
+        """Places of the nodes in which a rollout ends, in order of the rollouts."""
+        ends = np.flatnonzero(self.row >= 0)
+        return ends[np.argsort(self.row[ends])].tolist()
 
     def _derive(self) -> None:
         """Fill or check what follows: places, depths, values; status is that of the nearest cut, its own or above."""
         c, n = self.columns, len(self.columns["node_id"])
-        filled = {k: [None] * n for k in ("segment_depth", "fork_depth", "token_start", "n_leaves", "value")}
+        filled: Columns = {k: [None] * n for k in ("segment_depth", "fork_depth", "token_start", "n_leaves", "value")}
         for tree, members in self.trees.items():
             segments = self.segments(tree)
             try:
@@ -130,7 +141,7 @@ class Forest:
         """A row is as long as its path, a tree has one prompt, and no generated token is outside all rows."""
         c, r = self.columns, self.rollouts
         covered = set()
-        for i in np.flatnonzero(self.row >= 0):
+        for i in self._ends():
             path = self.path(i)
             covered.update(path)
             tokens = sum(int(c["n_tokens"][j]) for j in path if c["kind"][j] in GENERATED)
@@ -165,7 +176,7 @@ def tables(
     return made
 
 
-def decision_table(step: int, decisions: Given, forest: Forest | None, rollouts: Rollouts) -> dict[str, object]:
+def decision_table(step: int, decisions: Given, forest: Forest | None, rollouts: Rollouts) -> Mapping[str, object]:
     """The rows of `decisions`; of more than MOST_DECISIONS those without effect are thinned, with their weight."""
     c = _columns("decisions", decisions, ("node_id", "kind", "outcome"))
     _known(f"step {step}: a decision", c["node_id"], forest, rollouts)
@@ -182,7 +193,7 @@ def decision_table(step: int, decisions: Given, forest: Forest | None, rollouts:
     return made | {"step": step, "position": position, "weight": weight[position]}
 
 
-def score_table(step: int, scores: Given, forest: Forest | None, rollouts: Rollouts) -> dict[str, object]:
+def score_table(step: int, scores: Given, forest: Forest | None, rollouts: Rollouts) -> Mapping[str, object]:
     """The rows of `advantages` that are said of nodes."""
     c = _columns("advantages", scores, ("node_id", "estimator", "term", "value"))
     _known(f"step {step}: a score", c["node_id"], forest, rollouts)
@@ -193,9 +204,11 @@ def score_table(step: int, scores: Given, forest: Forest | None, rollouts: Rollo
     return {**c, "step": step, "row": row, "rollout_id": leaf}
 
 
-def _columns(table: str, given: Given, required: Sequence[str]) -> dict[str, list]:
+def _columns(table: str, given: Given, required: Sequence[str]) -> Columns:
     """Columns as lists of plain values; raises StoreError for columns that the table lacks, or that are missing."""
-    names = given.column_names if isinstance(given, pa.Table) else list(given)
+    if not isinstance(given, Mapping):
+        given = dict(zip(given.column_names, given.columns, strict=True))
+    names = list(given)
     unknown = sorted(set(names) - set(declared()[table].names) | set(names) & set(KEY))
     missing = [n for n in required if n not in names]
     if unknown or missing:
@@ -203,8 +216,9 @@ def _columns(table: str, given: Given, required: Sequence[str]) -> dict[str, lis
         raise StoreError(
             f"table {table} {wrong}; it takes {', '.join(n for n in declared()[table].names if n not in KEY)}"
         )
-    made = {
-        n: given[n].to_pylist() if hasattr(given[n], "to_pylist") else list(np.asarray(given[n], object)) for n in names
+    made: Columns = {
+        n: list(np.asarray(column, object)) if isinstance(column, (Sequence, np.ndarray)) else column.to_pylist()
+        for n, column in given.items()
     }
     if len({len(v) for v in made.values()}) > 1:
         raise StoreError(f"columns of {table} differ in length: { {n: len(v) for n, v in made.items()} }")
@@ -216,7 +230,3 @@ def _known(what: str, ids: Sequence[str], forest: Forest | None, rollouts: Rollo
     known = set(forest.at if forest else ()) | set(rollouts.id.tolist())
     if wrong := sorted(set(map(str, ids)) - known):
         raise StoreError(f"{what} names {wrong[0]!r}, which is neither a node nor a rollout of the step")
-
-
-def _number(value: float) -> float | None:
-    return None if np.isnan(value) else float(value)
