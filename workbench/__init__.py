@@ -11,7 +11,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from workbench.version import __version__
+from workbench.version import __version__ as __version__
 
 _HOME = {
     "Budget": "workbench.types",

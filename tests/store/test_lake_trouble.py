@@ -198,7 +198,7 @@ def test_several_stores_in_one_database(url):
 
 
 def test_missing_extensions_are_named(url, monkeypatch):
-    monkeypatch.setattr(catalog, "_packaged", lambda name: None)
+    monkeypatch.setattr(catalog, "packaged", lambda name: None)
     monkeypatch.setattr(catalog, "EXTENSIONS", {"no_such_extension": "no_such_extension"})
     with pytest.raises(
         StoreError, match=r"needs DuckDB's extension 'no_such_extension'.*pip install 'rollout-workbench\[lake\]'"

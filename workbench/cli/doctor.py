@@ -197,21 +197,14 @@ def _extensions_here() -> dict[str, bool]:
     """Whether each extension is installed in DuckDB's own folder or as a package for this DuckDB's version."""
     import duckdb
 
-    from workbench.store.lake.catalog import EXTENSIONS
+    from workbench.store.lake.catalog import EXTENSIONS, packaged
 
-    here = {}
-    con = duckdb.connect(config={"autoinstall_known_extensions": False, "autoload_known_extensions": False})
-    try:
+    with duckdb.connect(config={"autoinstall_known_extensions": False, "autoload_known_extensions": False}) as con:
         rows = con.sql("select extension_name, installed from duckdb_extensions()").fetchall()
-    finally:
-        con.close()
     installed = {name for name, there in rows if there}
+    here = {}
     for name, file in EXTENSIONS.items():
-        found = importlib.util.find_spec(f"duckdb_extension_{name}")
-        packed = bool(found and found.origin) and any(
-            Path(found.origin).parent.glob(f"extensions/v{duckdb.__version__}/{name}.duckdb_extension")  # type: ignore
-        )
-        here[name] = bool(installed & {name, file}) or packed
+        here[name] = bool(installed & {name, file}) or packaged(name) is not None
     return here
 
 

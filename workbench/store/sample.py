@@ -22,5 +22,6 @@ def sample_folder() -> Path:
 
 
 def copy_sample(folder: str | Path) -> Path:
-    """Copy the sample store into a folder, where it may be written to; returns the folder."""
-    return shutil.copytree(sample_folder(), Path(folder), dirs_exist_ok=True)
+    """Copy the sample store, without the script that makes it, into a folder that may be written to; returns that."""
+    ignore = shutil.ignore_patterns("*.py", "__pycache__")
+    return shutil.copytree(sample_folder(), Path(folder), dirs_exist_ok=True, ignore=ignore)

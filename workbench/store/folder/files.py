@@ -34,6 +34,9 @@ SMALL = 128 * 1024
 """Bytes up to which completions go with the other tables: a Parquet file costs more than it saves. Readers hold these
 in memory until they are compacted."""
 
+MARKER = json.dumps({"schema_version": SCHEMA_VERSION})
+"""Content of the STORE file."""
+
 KEYS = ["run", "rank", "seq", "step", "row"]
 """Columns by which completions are looked up; statistics and dictionaries of others cost four times what writing does."""
 
@@ -73,12 +76,6 @@ def write_durably(path: Path, text: str) -> None:
     fsync(path.parent)
 
 
-def write_parquet(path: Path, table: pa.Table) -> None:
-    """One table as a Parquet file, not yet durable: quick to write, since the next compaction packs it tighter."""
-    with path.open("wb") as file, parquet_writer(file, table.schema, "snappy") as out:
-        out.write_table(table)
-
-
 def parquet_writer(file: BinaryIO, schema: pa.Schema, compression: str = "zstd") -> pq.ParquetWriter:
     """For completions: small, and found by their keys."""
     keys: Any = [k for k in KEYS if k in schema.names]  # the stubs know only True and False
@@ -114,14 +111,9 @@ def check_version(folder: Path) -> int | None:
     try:
         version = int(json.loads(text)["schema_version"])
     except (ValueError, KeyError, TypeError) as error:
-        raise StoreError(f"{folder / 'STORE'} is damaged ({text[:40]!r}); write {marker()!r} into it") from error
+        raise StoreError(f"{folder / 'STORE'} is damaged ({text[:40]!r}); write {MARKER!r} into it") from error
     refuse_newer(folder, version)
     return version
-
-
-def marker() -> str:
-    """Content of the STORE file."""
-    return json.dumps({"schema_version": SCHEMA_VERSION})
 
 
 def create(folder: Path) -> None:
@@ -131,7 +123,7 @@ def create(folder: Path) -> None:
     version = check_version(folder)
     (folder / "commits").mkdir(parents=True, exist_ok=True)
     if version != SCHEMA_VERSION:
-        write_durably(folder / "STORE", marker())
+        write_durably(folder / "STORE", MARKER)
 
 
 def writers(folder: Path) -> Iterator[tuple[str, Path]]:
@@ -184,7 +176,9 @@ def commit(writer: Path, seq: int, tables: Mapping[str, pa.Table]) -> int:
         large = [name for name in WIDE if name in rows and rows[name].nbytes > SMALL]
         made = [scratch / f"{name}.parquet" for name in large]
         for path in made:
-            write_parquet(path, rows.pop(path.stem))
+            table = rows.pop(path.stem)
+            with path.open("wb") as file, parquet_writer(file, table.schema, "snappy") as out:  # the next compaction
+                out.write_table(table)  # packs it tighter
         held = bundle.write(scratch / bundle.NAME, rows)
         for path in (*made, scratch / bundle.NAME, scratch):  # after all are written: the first pays for the others
             fsync(path)

@@ -28,7 +28,7 @@ def data_folder(url: str | Path) -> Path:
         return Path(attach(con, lake))
 
 
-def compact(url: str | Path | Lake) -> int:
+def compact(url: str | Path) -> int:
     """Join small files and flush inlined rows; returns how many files were joined, 0 where another process is at it."""
     lake = Lake.parse(url)
     with connect(lake, writes=True, threads=1) as con:

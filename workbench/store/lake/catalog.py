@@ -44,10 +44,8 @@ class Lake:
     schema: str = "public"
 
     @classmethod
-    def parse(cls, url: str | Path | Lake) -> Lake:
+    def parse(cls, url: str | Path) -> Lake:
         """The catalog a store's URL names; StoreError says what a URL looks like."""
-        if isinstance(url, Lake):
-            return url
         text = str(url)
         if not text.startswith(PREFIX):
             raise StoreError(f"{redacted(text)}: a shared store is {EXAMPLE!r}; other catalogs lose commits")
@@ -105,7 +103,7 @@ def attach(con: duckdb.DuckDBPyConnection, lake: Lake, *, create: bool = False) 
             f" 'ducklake_metadata' AND schemaname = '{lake.schema}' $$)"
         ).fetchone()[0]  # type: ignore[index]
         if not made and not create:
-            raise StoreError(f"there is no store at {lake}; a run creates it, for example: workbench demo --store URL")
+            raise _nothing(lake)
         if not made and not lake.data:
             raise StoreError(f"{lake} is new and needs a folder for its data, which all machines see: {EXAMPLE!r}")
         options = ["READ_WRITE" if create else "READ_ONLY", f"METADATA_SCHEMA '{lake.schema}'"]
@@ -123,10 +121,14 @@ def attach(con: duckdb.DuckDBPyConnection, lake: Lake, *, create: bool = False) 
             )
         version = _version(con, lake)
         if version == 0 and not create:
-            raise StoreError(f"there is no store at {lake}; a run creates it, for example: workbench demo --store URL")
+            raise _nothing(lake)
         if create and version < SCHEMA_VERSION:
             _upgrade(con)
     return data.rstrip("/")
+
+
+def _nothing(lake: Lake) -> StoreError:
+    return StoreError(f"there is no store at {lake}; a run creates it, for example: workbench demo --store URL")
 
 
 @contextmanager
@@ -151,9 +153,9 @@ def explained(lake: Lake, error: BaseException) -> str:
 def _load_extensions(con: duckdb.DuckDBPyConnection) -> None:
     """From the packages where they fit this DuckDB, else those it has installed, else from its site."""
     for name, file in EXTENSIONS.items():
-        packaged = _packaged(name)
+        library = packaged(name)
         try:
-            if packaged is None:
+            if library is None:
                 try:
                     con.execute(f"LOAD {file}")
                 except duckdb.Error:
@@ -161,7 +163,7 @@ def _load_extensions(con: duckdb.DuckDBPyConnection) -> None:
                 continue
             with tempfile.TemporaryDirectory() as scratch:  # DuckDB takes an extension's name from its file's
                 link = Path(scratch) / f"{file}.duckdb_extension"
-                link.symlink_to(packaged)
+                link.symlink_to(library)
                 con.execute(f"LOAD {quoted(str(link))}")
         except duckdb.Error as error:
             raise StoreError(
@@ -171,7 +173,7 @@ def _load_extensions(con: duckdb.DuckDBPyConnection) -> None:
             ) from error
 
 
-def _packaged(name: str) -> Path | None:
+def packaged(name: str) -> Path | None:
     """The file of a package such as duckdb-extension-ducklake that fits this DuckDB."""
     found = importlib.util.find_spec(f"duckdb_extension_{name}")
     if found is None or found.origin is None:

@@ -87,7 +87,7 @@ class LakeWriter:
     def compact(self) -> int:
         """Join the files of the store."""
         last = self._last
-        compact(self.lake)
+        compact(self.url)
         return last
 
     def close(self) -> None:
