@@ -1,4 +1,4 @@
-"""Answers as what people work with: Arrow, pandas or polars."""
+"""Formats of a query result: Arrow, pandas or polars."""
 
 from __future__ import annotations
 

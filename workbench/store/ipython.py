@@ -1,4 +1,4 @@
-"""`%load_ext workbench.store`, then SQL in a notebook: a cell that begins with %%sql is asked of a store.
+"""`%load_ext workbench.store`, then SQL in a notebook: a cell that begins with %%sql queries a store.
 
     %%sql
     SELECT step, avg(reward) AS reward FROM rollouts WHERE run = $run GROUP BY step ORDER BY step

@@ -1,4 +1,4 @@
-"""The sample store that comes with the tree: small runs of the tiny model, read where they lie, written to in a copy."""
+"""Sample data: the store of small recorded runs that comes with the tree, read where it lies, written to in a copy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The declared tables as Python sees them: schema.sql is the only declaration, everything else is read from it.
+"""Table schema and its version: schema.sql is the only declaration, everything else is read from it.
 
 Migrations go forward only and touch no file: commits, payload parts and the base keep the version that wrote them, and
 are read by column name, so that a table or column they lack is empty or null. The next compaction writes the base anew,

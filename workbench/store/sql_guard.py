@@ -1,4 +1,4 @@
-"""What a query of a reader may be: one statement that only reads, and calls no function that acts."""
+"""Guard for user SQL: one statement that only reads, and calls no function with side effects."""
 
 from __future__ import annotations
 
@@ -63,8 +63,8 @@ def _explained(con: duckdb.DuckDBPyConnection, query: str) -> duckdb.Statement:
         before, rest = f"{before} {options['options']}", rest[options.end() :]
         inner = _parsed(con, rest)
     if inner is None or len(inner) != 1 or _kind(inner[0]) != "SELECT":
-        said = "something else" if inner is None or len(inner) != 1 else _kind(inner[0])
-        raise ReadOnlyError(f"store.sql explains only SELECT ...; EXPLAIN before {said} is refused")
+        kind = "something else" if inner is None or len(inner) != 1 else _kind(inner[0])
+        raise ReadOnlyError(f"store.sql explains only SELECT ...; EXPLAIN before {kind} is refused")
     text = inner[0].query or rest
     _no_acts(con, text)
     made = con.extract_statements(f"{before} {text}")

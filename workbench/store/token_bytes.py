@@ -1,4 +1,4 @@
-"""What a token id stands for, in bytes: kept once per run, so that tokens can be shown without their tokenizer.
+"""Bytes of each token id of a vocabulary, kept once per run, so that tokens can be shown without their tokenizer.
 
 Tokens of byte-level vocabularies are parts of characters as often as of words. So a piece is its bytes in UTF-8, written
 as text with one character per byte (Latin-1): plain English reads as itself, and whatever was cut inside a character comes
@@ -10,27 +10,12 @@ from __future__ import annotations
 import codecs
 import re
 from collections.abc import Iterable, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-
-class Vocabulary(Protocol):
-    """What is asked of a tokenizer; those of transformers have it."""
-
-    all_special_ids: list[int]
-
-    def __len__(self) -> int:
-        """Number of ids, from 0."""
-        ...
-
-    def convert_ids_to_tokens(self, ids: list[int]) -> list[str]:
-        """Names of tokens, in the vocabulary's own alphabet."""
-        ...
-
-    def batch_decode(self, sequences: list[list[int]]) -> list[str]:
-        """Text of each sequence."""
-        ...
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 
 def _bytes_by_character() -> dict[str, str]:
@@ -44,7 +29,7 @@ _OF_BYTE = str.maketrans(_bytes_by_character())
 _BYTE = re.compile(r"<0x([0-9A-F]{2})>")
 
 
-def pieces_of(tokenizer: Vocabulary) -> dict[str, np.ndarray]:
+def pieces_of(tokenizer: PreTrainedTokenizerBase) -> dict[str, np.ndarray]:
     """piece (V,) str of every id, and special (S,) int64: the ids that end, pad or mark and are no part of a text."""
     n = len(tokenizer)
     names = tokenizer.convert_ids_to_tokens(list(range(n)))

@@ -1,1 +1,1 @@
-"""Looking after recorded runs: check, prune, export and import."""
+"""Maintenance of recorded runs: check, prune, export and import."""

@@ -34,10 +34,10 @@ def sums(store: Reader) -> Iterator[Finding]:
         text = f"the {row['purpose']} rollouts or tokens of prompt {row['prompt_id']} do not add up"
         yield Finding("error", f"{row['run']} step {row['step']}", text)
     for row in store.sql(
-        "SELECT s.run, s.rank, s.step, s.n_rollouts AS said, count(r.row) AS n FROM steps s LEFT JOIN rollouts r"
-        " ON r.run = s.run AND r.rank = s.rank AND r.step = s.step AND r.row >= 0 GROUP BY ALL HAVING said <> n LIMIT 20"
+        "SELECT s.run, s.rank, s.step, s.n_rollouts AS recorded, count(r.row) AS n FROM steps s LEFT JOIN rollouts r"
+        " ON r.run = s.run AND r.rank = s.rank AND r.step = s.step AND r.row >= 0 GROUP BY ALL HAVING recorded <> n LIMIT 20"
     ).to_pylist():
-        text = f"rank {row['rank']} recorded {row['said']} rollouts and {row['n']} are there"
+        text = f"rank {row['rank']} recorded {row['recorded']} rollouts and {row['n']} are there"
         yield Finding("error", f"{row['run']} step {row['step']}", text)
     for row in store.sql(
         f"SELECT c.run, c.rank, count(*) AS n, min(c.step) AS first FROM {store.source('commits')} c"

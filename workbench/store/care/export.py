@@ -1,4 +1,4 @@
-"""Runs out of a store as one Parquet file a table, and back into a store, commit by commit: exact both ways.
+"""Export runs as one Parquet file a table, and import them into a store, commit by commit: exact both ways.
 
 What views hide (steps made again) goes with them, so that an imported run is the run.
 """

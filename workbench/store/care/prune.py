@@ -1,4 +1,4 @@
-"""Delete runs, or their token columns (of completions and advantages), for good. Nothing else is touched; a run that is being written is refused.
+"""Prune: delete runs, or their token columns (of completions and advantages), for good. A run that is being written is refused.
 
 All is compacted first, then a generation without what goes is published, then the old files are deleted: a crash at any
 point leaves the run whole or gone.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Collection
+from contextlib import ExitStack
 from datetime import timedelta
 from pathlib import Path
 
@@ -37,21 +38,19 @@ def prune(folder: str | Path, runs: Collection[str], *, tokens_only: bool = Fals
     with Store.open(folder) as store:
         store.known(runs)
     before = files.bytes_in(folder)
-    held = [files.lock(folder / "compact.lock")]
-    try:
-        if held[0] is None:
-            raise RunBusyError(f"{folder} is being compacted; try again in a moment")
+    with ExitStack() as locks:
+
+        def hold(path: Path, busy: str) -> None:
+            if (lock := files.lock(path)) is None:
+                raise RunBusyError(busy)
+            locks.enter_context(lock)
+
+        hold(folder / "compact.lock", f"{folder} is being compacted; try again in a moment")
         for name, home in files.writers(folder):
             if name.rsplit("/r", 1)[0] in runs:
-                held.append(files.lock(home / "LOCK"))
-                if held[-1] is None:
-                    raise RunBusyError(f"{name} is being written; stop the run first")
+                hold(home / "LOCK", f"{name} is being written; stop the run first")
         fold(folder, threads=2)
         _rewrite(folder, set(runs), tokens_only, progress)
-    finally:
-        for lock in held:
-            if lock is not None:
-                lock.close()
     return before - files.bytes_in(folder)
 
 

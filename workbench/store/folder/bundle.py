@@ -1,4 +1,4 @@
-"""The tables of a commit in one file: an Arrow stream for each, and a footer that says where it is and what it sums to.
+"""File format of a commit: one Arrow stream for each table, and a footer with their places and checksums.
 
     MAGIC  stream  stream ...  footer as JSON  its length (8 bytes, little-endian)  its CRC-32 (4 bytes)  MAGIC
 

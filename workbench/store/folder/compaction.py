@@ -1,4 +1,4 @@
-"""Folds small commits into one read-only base file and one part of completions; harmless to kill at any point.
+"""Compaction: fold small commits into one read-only base file and one part of completions; harmless to kill at any point.
 
 Only the atomic rename of CURRENT publishes a generation. Until then its files are invisible, after it readers move to
 it at their next refresh; the base of the generation before stays for those still reading it, and commits are deleted
@@ -49,10 +49,8 @@ def compact(folder: Path, threads: int = 1) -> int:
     held = files.lock(folder / "compact.lock")
     if held is None:
         return 0
-    try:
+    with held:
         return fold(folder, threads)
-    finally:
-        held.close()
 
 
 def fold(folder: Path, threads: int) -> int:

@@ -1,4 +1,4 @@
-"""What commits hold, whichever version wrote them: rows of bundles, and Parquet files of large or older tables."""
+"""Read commits of any schema version: rows of bundles, and Parquet files of large or older tables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The files of a store: commit directories, the pointer to the compacted base, and locks.
+"""Files of a store folder: commit directories, the pointer to the compacted base, and file locks.
 
     STORE                          schema version of the folder
     CURRENT                        generation, base file, payload parts, and how far they cover each writer

@@ -1,4 +1,4 @@
-"""The shared catalog: the same tables in DuckLake, with the catalog in PostgreSQL and the rows in Parquet files.
+"""DuckLake connection: the same tables, with the catalog in PostgreSQL and the rows in Parquet files (a shared store).
 
 A store's URL is `ducklake:postgres:<conninfo>?data=<folder>`. conninfo is what libpq takes: `host=db dbname=runs user=me`
 or `postgresql://me@db/runs`; a password is better kept in PGPASSWORD or ~/.pgpass. data is a folder that every machine

@@ -1,4 +1,4 @@
-"""Locks in PostgreSQL: the server lets go of one as soon as the connection of who holds it is gone.
+"""Advisory locks in PostgreSQL: the server lets go of one as soon as the connection of who holds it is gone.
 
 An advisory lock lives in a transaction that stays open: DuckDB cleans a connection when a transaction gives it back,
 which would drop a lock of the session. The transaction reads committed rows and has written nothing, so it holds back

@@ -130,18 +130,18 @@ class Ask:
         """The answer as an Arrow table, or in the format "pandas" or "polars"; raises QuestionError for unknown
         questions and parameters."""
         check_format(format)
-        asked = self.questions[question]
-        unknown = sorted(set(params) - set(asked.parameters))
-        missing = [p.name for p in asked.parameters.values() if p.default is REQUIRED and p.name not in params]
+        found = self.questions[question]
+        unknown = sorted(set(params) - set(found.parameters))
+        missing = [p.name for p in found.parameters.values() if p.default is REQUIRED and p.name not in params]
         if unknown or missing:
             wrong = f"has no parameter {', '.join(unknown)}" if unknown else f"needs {', '.join(missing)}"
-            takes = ", ".join(map(str, asked.parameters.values())) or "no parameters"
+            takes = ", ".join(map(str, found.parameters.values())) or "no parameters"
             raise QuestionError(f"{question} {wrong}; it takes {takes}")
-        given = {p.name: params.get(p.name, p.default) for p in asked.parameters.values()}
+        given = {p.name: params.get(p.name, p.default) for p in found.parameters.values()}
         for name, value in given.items():
-            if value is LATEST or (value is None and asked.parameters[name].default is LATEST):
+            if value is LATEST or (value is None and found.parameters[name].default is LATEST):
                 given[name] = self._store.latest() or ""
-        return framed(self._store.sql(asked.sql, given), format)
+        return framed(self._store.sql(found.sql, given), format)
 
     def __getattr__(self, name: str):
         if name.startswith("_") or name not in load():

@@ -1,4 +1,4 @@
-"""Which beliefs are worth a row: those of observed prompts, and those that moved since they were last written."""
+"""Delta encoding of beliefs: a row for prompts that were observed, or whose belief moved since it was last written."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a writer records in one piece, until it is Arrow."""
+"""A commit in memory: what a writer records in one piece, until it is Arrow."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Do the rollouts and tokens of a step add up? Checked before a step is recorded; an unbalanced step is an error.
+"""Rollout and token accounting (the ledger): a step that does not add up is an error and is not recorded.
 
 Per prompt: generated + carried_in = trained + dropped + pruned + discarded + carried_out + failed, in rollouts and in
 tokens, and no fewer rollouts than the plan asked for. A rollout that was carried out of an earlier step comes in once;

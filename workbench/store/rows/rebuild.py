@@ -1,4 +1,4 @@
-"""Steps and pools out of the store, exactly as methods saw them: folding them rebuilds any method's state.
+"""Rebuild steps and prompt pools from the store, exactly as methods saw them: folding them gives any method's state.
 
 Read in chunks of steps, by whole columns. Token columns come back where they were kept for the whole step.
 """

@@ -1,4 +1,4 @@
-"""Which token-level columns are kept: of all rollouts, of a sample of groups, or of none; text and numbers always are.
+"""Retention of token-level columns: for all rollouts, a sample of groups, or none; text and numbers are always kept.
 
 A group is kept whole or not at all, by a hash of step and prompt id, so that it can be looked at as one and two runs
 keep the same. What the running pipeline needs is kept for all: its states must come back by folding.

@@ -1,4 +1,4 @@
-"""From a finished step to Arrow tables, by whole columns: no Python loop over rollouts.
+"""Convert a finished step to Arrow tables, by whole columns: no Python loop over rollouts.
 
 Every builder returns {table: {column: values}} without the commit's key; `arrow` adds run, rank and seq and casts to
 the declared schema. NaN becomes null, except in metrics and arrays, where it is news.
