@@ -24,7 +24,7 @@ from workbench.numerics.groups import describe
 from workbench.pipeline import Pipeline, advance, catalog
 from workbench.stages import Card, Method
 from workbench.types import Budget, Draft, Step
-from workbench.worlds.sim.fit import FITTED
+from workbench.worlds.sim.dynamics import FITTED
 from workbench.worlds.sim.world import SimWorld
 
 SEEDS = tuple(range(10))

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from workbench.stages import World
 from workbench.tasks.verifiers import near
 from workbench.types import Advantage, Plan, Ragged, Text
-from workbench.worlds.sim.fit import FITTED, RECORDED, Curves, fit, lengths, simulate, starts
-from workbench.worlds.sim.world import PARTS, SimWorld, ordinals, uniforms
+from workbench.worlds.sim.dynamics import FITTED, ordinals, uniforms
+from workbench.worlds.sim.fit import RECORDED, Curves, fit, lengths, simulate, starts
+from workbench.worlds.sim.world import PARTS, SimWorld
 
 
 def plan(prompts, n=8, step=1, **columns) -> Plan:

@@ -21,15 +21,19 @@ def streams(seed: int, names: Iterable[str]) -> np.ndarray:
     return np.frombuffer(b"".join(digests), dtype="<u8").astype(np.uint64)
 
 
+def splitmix64(z: np.ndarray) -> np.ndarray:
+    """SplitMix64's finaliser (Steele, Lea and Flood 2014): (R,) uint64 to (R,) uint64."""
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return z ^ (z >> np.uint64(31))
+
+
 def uniform(keys: np.ndarray, position: np.ndarray | int) -> np.ndarray:
     """(R,) float64 strictly between 0 and 1: the draw of each stream at a position.
 
-    SplitMix64 (Steele, Lea, Flood 2014): the finaliser of key + (position + 1) * golden ratio; its upper 32 bits, moved
-    to the middle of their cell, so that neither 0 nor 1 can come out, also after rounding to float32 products.
+    The SplitMix64 finaliser of key + (position + 1) * golden ratio; its upper 32 bits, moved to the middle of their cell,
+    so that neither 0 nor 1 can come out, also after rounding to float32 products.
     """
     with np.errstate(over="ignore"):
-        z = np.asarray(keys, np.uint64) + (np.asarray(position).astype(np.uint64) + np.uint64(1)) * GOLDEN
-        z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-        z = z ^ (z >> np.uint64(31))
+        z = splitmix64(np.asarray(keys, np.uint64) + (np.asarray(position).astype(np.uint64) + np.uint64(1)) * GOLDEN)
     return ((z >> np.uint64(32)).astype(np.float64) + 0.5) * 2.0**-32

@@ -110,7 +110,7 @@ class Making:
             leaves=leaves, ended=ended if judging.early else None,
         )  # fmt: skip
         growth.run()
-        done = rollouts_of(growth, rows)
+        done = rollouts_of(growth.branches, rows, growth.keeps)
         assert done.tokens is not None and done.logp is not None and done.entropy is not None
         spent = Segments(
             done.tokens, done.logp, done.entropy, done.finish, session.prefilled, session.decoded, growth.seconds

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from workbench.types import Ragged, Rollouts
 from workbench.types.checkpoint import MARKS
-
-if TYPE_CHECKING:
-    from workbench.worlds.live.growth import Growth
 
 UNJUDGED = ("pruned", "carried")
 """What the finish of an unfinished rollout is: nobody verifies it."""
@@ -64,23 +61,22 @@ class Decision(NamedTuple):
     inputs: Mapping[str, float]
 
 
-def rollouts_of(growth: Growth, rows: Rollouts) -> Rollouts:
-    """Every branch as a rollout, in the order of the asked rows and of birth; columns of tokens hold the whole path.
+def rollouts_of(made: Sequence[Grown], rows: Rollouts, keeps: Collection[str] | None) -> Rollouts:
+    """Every branch made as a rollout, in the order of the asked rows and of birth; columns of tokens hold the whole path.
 
-    length counts the whole path. Where anything branches or prunes: a cut branch has finish "pruned", or what its cut says,
+    length counts the whole path. keeps: what the checkpoints keep, None where nothing branches or prunes; else a cut branch has finish "pruned", or what its cut says,
     and extra cut_reason (R,) str says why; extra forced (R,) bool marks branches whose first own token was not drawn,
     propensity (R,) float64 is the chance that no cut stopped it earlier; marks, where a checkpoint keeps them, is
     ragged: the numbers of tokens after which one stood; what a checkpoint keeps of a branch's scratch stands under its name."""
-    made = growth.branches
     order = sorted(range(len(made)), key=lambda i: (made[i].row, i))
     mine = [made[i] for i in order]
     base = rows.take(np.array([b.row for b in mine], np.int64))
     kept: dict[str, np.ndarray | Ragged] = {}
-    if growth.branch is not None or growth.prune is not None:  # in all rounds of a step or in none
+    if keeps is not None:  # in all rounds of a step or in none
         kept["cut_reason"] = np.array([b.reason for b in mine], dtype=object)
         kept["forced"] = np.array([b.forced for b in mine], bool)
         kept["propensity"] = np.array([b.propensity for b in mine], float)
-        for name in growth.pauses.keeps:
+        for name in keeps:
             scratch = [np.ravel(b.memory.get(name, ())) for b in mine]
             kept[name] = (
                 Ragged.of([b.marks for b in mine], np.int32) if name == MARKS else Ragged.of(scratch, np.float32)

@@ -10,7 +10,7 @@ sees does not depend on where others pause; where paths begin at different lengt
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -64,6 +64,11 @@ class Growth:
         self.kept_marks = frozenset[int]().union(*kept)
         self.alive = [i for i, b in enumerate(self.branches) if not b.finish]
         self.seconds = 0.0
+
+    @property
+    def keeps(self) -> Collection[str] | None:
+        """Names of what the checkpoints keep of a branch's scratch; None where nothing branches or prunes."""
+        return None if self.branch is None and self.prune is None else self.pauses.keeps
 
     def run(self) -> None:
         """All checkpoints until nothing is alive."""

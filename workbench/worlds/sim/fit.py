@@ -1,4 +1,4 @@
-"""The recorded run that the simulation is fitted to, the fit, and its result.
+"""Fit of the simulated policy to a recorded run: the recording, and a least-squares search.
 
 Start, spread and lengths are moments of the recording. What training moves is found by least squares between the
 recorded curves and those of simulated runs: a local random search over nine or more numbers (gradients would have to
@@ -15,7 +15,8 @@ from typing import NamedTuple
 import numpy as np
 
 from workbench.types import Advantage, Plan
-from workbench.worlds.sim.world import Dynamics, Family, SimWorld, sigmoid
+from workbench.worlds.sim.dynamics import Dynamics, Family, sigmoid
+from workbench.worlds.sim.world import SimWorld
 
 G, P = 8, 16
 
@@ -178,23 +179,3 @@ def fit(recording: Recording, *, trials: int = 500, seeds: int = 3, seed: int = 
 
 def _parts(values: np.ndarray | list[float], parts: int) -> np.ndarray:
     return np.array([part.mean() for part in np.array_split(np.asarray(values, float), parts)])
-
-
-FITTED = Dynamics(
-    families=(
-        Family("sub <=20", -1.78, 2.84, 1.105),
-        Family("mul 2dx1d", -1.485, 2.84, 1.058),
-        Family("max of 3 2d", -0.926, 2.84, 2.887),
-        Family("rg basic_arithmetic 2-3t 1d", -0.791, 2.84, 0.736),
-        Family("add 2d+2d", -2.593, 2.84, 1.705),
-    ),
-    rate=0.1791,
-    general=0.0048,
-    specific=2.112,
-    noise=0.2338,
-    sharpening=0.01724,
-    forgetting=0.01201,
-    log_length=1.5301,
-    wrong_longer=0.1439,
-)
-"""`fit(RECORDED)`, rounded; misfit of the fit and tolerance of the curves are in the tests."""

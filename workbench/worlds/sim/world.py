@@ -1,4 +1,4 @@
-"""A simulated policy that learns from the advantages it is given: a run of minutes in a second, without torch.
+"""Simulated world: a policy that learns from the advantages it is given, a run of minutes in a second, without torch.
 
 The policy is log-linear. Prompt i has a logit k (b_i + u_i . theta): b is where the recorded model started, u what
 the prompt shares with others (all prompts, its family, and random directions), theta what training moves, and k the
@@ -13,154 +13,38 @@ the present policy and under the one that drew it. Zero advantages therefore tea
 prompts of one family teach each other, and what a graded reward tells between two wrong answers is learned too.
 
 Draws are keyed by rollout id (world seed, prompt id, step, purpose, ordinal), never by call order: two pipelines that
-ask for the same rollout get the same luck. The numbers live in `Dynamics`, fitted to a recorded run by
+ask for the same rollout get the same draw. The numbers live in `Dynamics`, fitted to a recorded run by
 `workbench.worlds.sim.fit` and fixed before any method is scored.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from functools import lru_cache
-from hashlib import blake2b
+from dataclasses import asdict
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
 from workbench import validate
 from workbench.stages import Branch, LossFn, Prune
-from workbench.types import Advantage, Plan, Pool, Rollouts
+from workbench.types import Advantage, Plan, Rollouts
+from workbench.worlds.sim.dynamics import (
+    FITTED,
+    Dynamics,
+    Prompts,
+    content_hash,
+    draw_prompts,
+    mix,
+    ordinals,
+    sigmoid,
+    uniforms,
+)
 
 PARTS = {"format": 0.1, "closeness": 0.2, "exactness": 0.7}
 """Weights of the reward's named parts, as in the tasks."""
 
-
-class Family(NamedTuple):
-    """A stratum of prompts: logits before training are normal(start, spread); gain is its loading on itself."""
-
-    name: str
-    start: float
-    spread: float
-    gain: float = 1.0
-
-
-@dataclass(frozen=True)
-class Dynamics:
-    """How the simulated policy answers and learns; fitted to recorded runs, never to a method.
-
-    Source of families, rate, specific, noise, forgetting and lengths: full fine-tune of SmolLM2-135M-Instruct with
-    GRPO on the five-task mix, AdamW 1e-5, gradient clipped to norm 1 at every step, 16 prompts x 8 rollouts of at
-    most 8 tokens, 89 steps, 2026-11-27 (`fit.RECORDED`). Since the recorded gradient was clipped at every step,
-    a step has length rate whatever the gradient's norm.
-    Its rewards were binary, so reach and format_gap (of wrong answers) are set, not fitted.
-    """
-
-    families: tuple[Family, ...] = ()
-    rate: float = 0.1
-    """Length of a step of theta, per update."""
-    general: float = 0.3
-    """Loading of a prompt on what all prompts share; its family has loading 1."""
-    specific: float = 1.0
-    """Norm of a prompt's loading on random directions: transfer that helps some and hurts others."""
-    dims: int = 32
-    """Number of random directions."""
-    noise: float = 0.3
-    """Length of a random step beside each update, in steps."""
-    sharpening: float = 0.0
-    """Growth of log sharpness per update: answers settle as entropy falls."""
-    forgetting: float = 0.0
-    """Share of theta and of log sharpness lost per update."""
-    log_length: float = 1.5
-    """Mean of log tokens of a correct answer."""
-    length_spread: float = 0.3
-    """Standard deviation of log tokens."""
-    wrong_longer: float = 0.2
-    """Added to log tokens of a wrong answer."""
-    reach: float = 2.0
-    """A wrong answer of quality q < 0 is off by -q / reach times the scale at which the tasks' closeness ends."""
-    format_gap: float = 10.0
-    """Quality at or below -format_gap holds no answer at all."""
-    clip: float = 0.0
-    """Gradient norm from which on a step has its full length; a smaller gradient makes a shorter one. 0 = always full."""
-
-
 _FINISH = np.array(["stop", "length"], dtype=object)
 _FAILURE = np.array(["", "verifier"], dtype=object)
-_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
-
-
-def _mix(x: np.ndarray) -> np.ndarray:
-    """splitmix64's finaliser: (R,) uint64 to (R,) uint64 (Steele, Lea and Flood 2014)."""
-    x = x + _GOLDEN
-    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return x ^ (x >> np.uint64(31))
-
-
-_CHANNELS = _mix(np.arange(8, dtype=np.uint64))
-
-
-@lru_cache(1024)
-def _hash(text: str) -> int:
-    return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "little")
-
-
-def uniforms(keys: np.ndarray, channel: int) -> np.ndarray:
-    """(R,) float64 in (0, 1), one for each uint64 key; channels are independent of each other."""
-    bits = _mix(keys ^ _CHANNELS[channel])
-    return ((bits >> np.uint64(11)).astype(np.float64) + 0.5) / 2.0**53
-
-
-def ordinals(ids: np.ndarray) -> np.ndarray:
-    """(R,) uint64 last field of rollout ids such as "12:abc:3" or "eval-20:abc:0"."""
-    try:
-        return np.fromiter((int(i[i.rfind(":") + 1 :]) for i in ids), np.uint64, len(ids))
-    except ValueError as error:
-        raise ValueError(f"a simulated rollout id ends in :<number>; {error}") from error
-
-
-def sigmoid(x: np.ndarray) -> np.ndarray:
-    """1 / (1 + exp(-x)) without overflow."""
-    return 0.5 * (1.0 + np.tanh(0.5 * x))
-
-
-class _Prompts(NamedTuple):
-    """What the simulation knows of N prompts: base (N,), loading (N, D), key (N,) uint64, target (N,) int64."""
-
-    base: np.ndarray
-    loading: np.ndarray
-    key: np.ndarray
-    target: np.ndarray
-
-
-def draw_prompts(
-    dynamics: Dynamics, n: int, seed: int, part: str, features: np.ndarray | None = None
-) -> tuple[Pool, _Prompts]:
-    """n prompts in equal parts over the families; features (n, d) replace the random directions where given."""
-    rng = np.random.default_rng([seed, _hash(part) & 0xFFFFFFFF])
-    s = len(dynamics.families)
-    family = np.arange(n) % s
-    start, spread, gain = (np.array([getattr(f, c) for f in dynamics.families]) for c in ("start", "spread", "gain"))
-    base = start[family] + spread[family] * rng.standard_normal(n)
-    own = rng.standard_normal((n, dynamics.dims)) if features is None else features[:, : dynamics.dims]
-    own = own / np.maximum(np.linalg.norm(own, axis=1, keepdims=True), 1e-12)
-    loading = np.zeros((n, 1 + s + dynamics.dims))
-    loading[:, 0] = dynamics.general
-    loading[np.arange(n), 1 + family] = gain[family]
-    loading[:, 1 + s : 1 + s + own.shape[1]] = dynamics.specific * own
-    target = rng.integers(10, 100, n)
-    ids = np.array([f"sim-{part}-{seed}-{i}" for i in range(n)], dtype=object)
-    names = np.array([f.name for f in dynamics.families], dtype=object)[family]
-    pool = Pool(
-        ids=ids,
-        text=np.array([f"Simulated question {i} of {f}" for i, f in enumerate(names)], dtype=object),
-        answer=target.astype(str).astype(object),
-        prefix=np.full(n, "The answer is", dtype=object),
-        stratum=names,
-        features={"embedding": loading.astype(np.float32)},
-    )
-    return pool, _Prompts(base, loading, np.array([_hash(i) for i in ids], np.uint64), target)
 
 
 class SimWorld:
@@ -183,11 +67,9 @@ class SimWorld:
         p_fail: float = 0.0,
         graded: bool = True,
         seed: int = 0,
-        dynamics: Dynamics | None = None,
+        dynamics: Dynamics = FITTED,
     ) -> None:
-        if dynamics is None:
-            from workbench.worlds.sim.fit import FITTED as dynamics
-        self.dynamics: Dynamics = dynamics
+        self.dynamics = dynamics
         for name, value, low in (("n_prompts", n_prompts, 1), ("n_eval", n_eval, 0), ("eval_samples", eval_samples, 1)):
             validate.whole(name, value, low)
         validate.whole("max_tokens", max_tokens)
@@ -203,7 +85,7 @@ class SimWorld:
         self._version = 0
         self._past: list[tuple[np.ndarray, float]] = []  # theta and log sharpness of earlier versions
         self._keyed: tuple[np.ndarray | None, np.ndarray] = (None, np.empty(0, np.uint64))
-        self._seed_key = np.uint64(_hash(f"world {seed}"))
+        self._seed_key = np.uint64(content_hash(f"world {seed}"))
 
     @property
     def version(self) -> int:
@@ -214,7 +96,7 @@ class SimWorld:
         """(N,) true pass rates of the pool, or of the evaluation set, under the current policy."""
         return sigmoid(self._logit(self._eval_prompts if evaluation else self._prompts))
 
-    def _logit(self, prompts: _Prompts, rows: np.ndarray | slice = slice(None)) -> np.ndarray:
+    def _logit(self, prompts: Prompts, rows: np.ndarray | slice = slice(None)) -> np.ndarray:
         return np.exp(self._log_sharpness) * (prompts.base[rows] + prompts.loading[rows] @ self._theta)
 
     def _score(self, rollouts: Rollouts, rows: np.ndarray) -> np.ndarray:
@@ -237,17 +119,17 @@ class SimWorld:
             raise ValueError("SimWorld starts from the plain prompt only; use a live world for hints and continuations")
         return self._answer(Rollouts.asked(plan, self.pool, self._version), plan, self._prompts)
 
-    def _keys(self, rollouts: Rollouts, prompts: _Prompts) -> np.ndarray:
+    def _keys(self, rollouts: Rollouts, prompts: Prompts) -> np.ndarray:
         """(R,) uint64, a hash of (seed, prompt id, step, purpose, ordinal): of what the rollout id says."""
         if rollouts.id is self._keyed[0]:  # update comes after sample with the same ids
             return self._keyed[1]
-        kind = np.fromiter(map(_hash, rollouts.purpose), np.uint64, len(rollouts))
-        key = _mix(prompts.key[rollouts.prompt] ^ self._seed_key)
-        key = _mix(key ^ kind ^ rollouts.step.astype(np.uint64))
-        self._keyed = (rollouts.id, _mix(key ^ ordinals(rollouts.id)))
+        kind = np.fromiter(map(content_hash, rollouts.purpose), np.uint64, len(rollouts))
+        key = mix(prompts.key[rollouts.prompt] ^ self._seed_key)
+        key = mix(key ^ kind ^ rollouts.step.astype(np.uint64))
+        self._keyed = (rollouts.id, mix(key ^ ordinals(rollouts.id)))
         return self._keyed[1]
 
-    def _answer(self, asked: Rollouts, plan: Plan, prompts: _Prompts) -> Rollouts:
+    def _answer(self, asked: Rollouts, plan: Plan, prompts: Prompts) -> Rollouts:
         d, keys, row = self.dynamics, self._keys(asked, prompts), asked.prompt
         v = uniforms(keys, 0)
         quality = self._logit(prompts, row) + np.log(v) - np.log1p(-v)
@@ -263,9 +145,9 @@ class SimWorld:
         off = np.where(correct > 0, 0, 1 + np.floor(np.maximum(-quality, 0) / d.reach * scale)).astype(np.int64)
         closeness = readable * np.maximum(0.0, 1 - off / scale)
         parts = {"format": readable, "closeness": closeness, "exactness": correct}
-        said = target + np.where(keys & np.uint64(1) == 0, off, -off)
+        value = target + np.where(keys & np.uint64(1) == 0, off, -off)
         answer, text = np.empty(len(row), dtype=object), np.empty(len(row), dtype=object)
-        answer[:] = [str(x) if r else None for x, r in zip(said.tolist(), (readable > 0).tolist(), strict=True)]
+        answer[:] = [str(x) if r else None for x, r in zip(value.tolist(), (readable > 0).tolist(), strict=True)]
         text[:] = [" the" if a is None else f" {a}" for a in answer]
         failed = uniforms(keys, 3) < self.p_fail
         answer[failed] = None
