@@ -23,7 +23,7 @@ def step_of(number: int, fault: str) -> Step:
     prompts = (np.arange(8) + 8 * number) % 40
     if fault in ("dead_prompts", "solved_prompts", "idle_groups"):
         prompts = np.arange(8)
-    rows = Rollouts.asked(Plan(prompts, np.full(8, 8), step=number), POOL, number)
+    rows = Rollouts.of_plan(Plan(prompts, np.full(8, 8), step=number), POOL, number)
     r = len(rows)
     rate = np.linspace(0.2, 0.8, 40)[rows.prompt]
     if fault == "dead_prompts":
@@ -107,7 +107,7 @@ def test_flips_that_the_group_size_explains_are_no_finding(tmp_path: Path) -> No
     writer = Writer(tmp_path / "store", {"name": "pairs"}, POOL)
     for number in range(1, 41):
         rng = np.random.default_rng(number)
-        rows = Rollouts.asked(Plan(np.arange(20), np.full(20, 2), step=number), POOL, number)
+        rows = Rollouts.of_plan(Plan(np.arange(20), np.full(20, 2), step=number), POOL, number)
         reward = rng.choice([0.0, 0.4, 0.6, 1.0], len(rows), p=[0.2, 0.3, 0.3, 0.2])
         rows = rows.with_(
             reward=reward, correct=(reward == 1).astype(float), group=rows.prompt, length=np.ones(len(rows), np.int64)

@@ -24,7 +24,7 @@ def scored(pool: Pool, step: int, solved: list[int]) -> Rollouts:
     """4 samples of each prompt, the first `solved` of them right: answer "yes"; the others "no", the last silent."""
     n = len(pool)
     plan = Plan(np.arange(n), np.full(n, N), purpose=np.full(n, "eval", dtype=object), step=step)
-    rows = Rollouts.asked(plan, pool, step)
+    rows = Rollouts.of_plan(plan, pool, step)
     place = np.tile(np.arange(N), n)
     right = place < np.repeat(solved, N)
     answer = np.where(right, "yes", np.where(place == N - 1, None, "no")).astype(object)

@@ -42,7 +42,7 @@ def pool_of(n: int) -> Pool:
 
 def step_of(rewards: list[list[float]], number: int = 1, purpose: str = "train") -> Step:
     plan = Plan(np.arange(len(rewards)), [len(r) for r in rewards], step=number)
-    r = Rollouts.asked(plan, pool_of(len(rewards)), version=number - 1)
+    r = Rollouts.of_plan(plan, pool_of(len(rewards)), version=number - 1)
     flat = np.concatenate([np.asarray(x, float) for x in rewards])
     r = r.with_(reward=flat, correct=flat, group=r.prompt, purpose=np.full(len(r), purpose, dtype=object))
     fate = np.full(len(r), "trained", dtype=object)

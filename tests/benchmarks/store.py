@@ -80,7 +80,7 @@ def make_step(
     among: rows of the pool that may be asked, such as those of one rank; all of them without it."""
     chosen = rng.choice(len(pool) if among is None else among, groups, replace=False)
     plan = Plan(chosen, np.full(groups, n), why={"score": rng.random(groups)}, step=number, folded_through=number - 1)
-    rows = Rollouts.asked(plan, pool, version=number - 1)
+    rows = Rollouts.of_plan(plan, pool, version=number - 1)
     r = len(rows)
     correct = (rng.random(r) < 0.1 * (chosen % 10)[rows.ask]).astype(float)
     rows = rows.with_(

@@ -163,7 +163,7 @@ def test_what_waits_for_a_hint_is_told_apart_from_what_waits_for_forks(forking: 
     pool, hints, rng = world().pool, Adhint(), np.random.default_rng(0)
     draft = Draft(1, BUDGET, np.ones(24, bool), np.zeros(1, np.int64))
     first = forking.amend((), hints.amend(hints.init(pool), Plan([0], [8]), draft, rng), draft, rng)
-    made = Rollouts.asked(first, pool, 0)
+    made = Rollouts.of_plan(first, pool, 0)
     draft = draft.with_(round=1, plan=first, rollouts=made.with_(reward=np.zeros(len(made))))
     none = np.empty(0, np.int64)
     second = hints.amend(hints.init(pool), Plan(none, none), draft, rng)

@@ -96,7 +96,7 @@ def test_epo_remembers_the_mean_entropy_of_every_batch() -> None:
 
 def test_a_resumed_rollout_is_as_old_as_its_first_token():
     pool = SimWorld(n_prompts=20).pool
-    rows = Rollouts.asked(Plan(np.array([0]), np.array([3]), step=4), pool, version=5)
+    rows = Rollouts.of_plan(Plan(np.array([0]), np.array([3]), step=4), pool, version=5)
     assert AsyncStaleness(eta=3).admit((), rows, None).tolist() == [True] * 3
     tokens = Ragged.of([[1, 1, 5], [2, 5], []], np.int32)
     resumed = rows.with_(extra={"token_version": tokens})

@@ -4,22 +4,32 @@ from __future__ import annotations
 
 import numpy as np
 
-from workbench.pipeline.frontier import Asked, branch_of
-from workbench.types import Fork, Frontier, Look, Ragged
+from workbench.pipeline.frontier import Hook, branch_of
+from workbench.types import Fork, Frontier, Paused, Ragged
 from workbench.types.checkpoint import Checkpoint
 
 PAUSE = Checkpoint(every=4)
 
 
 def hook(*forks: Fork):
-    return branch_of([Asked(PAUSE, lambda frontier, fork=fork: fork) for fork in forks])
+    return branch_of([Hook(PAUSE, lambda frontier, fork=fork: fork) for fork in forks])
 
 
 def frontier(b: int) -> Frontier:
     index, none = np.arange(b), Ragged.of([[]] * b, np.float32)
     tail = np.full(b, "", dtype=object)
     return Frontier(
-        index, index, index, index - b, np.full(b, 4), none, none, none, tail, 9, looks={PAUSE: Look(index >= 0, tail)}
+        index,
+        index,
+        index,
+        index - b,
+        np.full(b, 4),
+        none,
+        none,
+        none,
+        tail,
+        9,
+        paused={PAUSE: Paused(index >= 0, tail)},
     )
 
 

@@ -63,7 +63,7 @@ def made_step(
         folded_through=step - 1,
         step=step,
     )
-    rows = filled(Rollouts.asked(plan, pool, version=step - 1), rng, tokens)
+    rows = filled(Rollouts.of_plan(plan, pool, version=step - 1), rng, tokens)
     rows = rows.with_(group=rows.ask, extra={"embedding": rng.random((len(rows), 2)).astype(np.float32)})
     start = Advantage.start(rows)
     mean = np.array([np.nanmean(np.append(rows.reward[rows.group == g], 0)) for g in range(prompts)])
@@ -80,7 +80,7 @@ def made_step(
 def made_evaluation(step: int, pool: Pool, rng: np.random.Generator, n: int = 2) -> Rollouts:
     """n rollouts of every prompt of the evaluation pool."""
     plan = Plan(np.arange(len(pool)), np.full(len(pool), n), purpose=np.full(len(pool), "eval", object), step=step)
-    return filled(Rollouts.asked(plan, pool, version=step), rng)
+    return filled(Rollouts.of_plan(plan, pool, version=step), rng)
 
 
 def made_beliefs(pool: Pool, rng: np.random.Generator) -> dict[str, dict[str, np.ndarray]]:

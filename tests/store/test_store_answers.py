@@ -22,7 +22,7 @@ CORRECT = {  # step -> prompt -> outcomes: 0 is forgotten, 1 is stuck, 2 is mixe
 def step_of(number: int, pool) -> Step:
     prompts = np.array(list(CORRECT[number]))
     plan = Plan(prompts, np.full(len(prompts), 4), step=number)
-    rows = Rollouts.asked(plan, pool)
+    rows = Rollouts.of_plan(plan, pool)
     correct = np.array([c for outcomes in CORRECT[number].values() for c in outcomes], float)
     n = len(rows)
     text = np.array([f"the Answer is {i}, answer" if c else f"no idea <{i}>" for i, c in enumerate(correct)], object)

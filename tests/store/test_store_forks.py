@@ -24,7 +24,7 @@ def grown(rows: list[tuple[int, int, int, str]]) -> Step:
         above = [] if parent < 0 else paths[parent][:at]
         paths.append([*above, *range(made, made + own)])
         made += own
-    base = Rollouts.asked(plan, made_pool(len(roots) + 1)).take(np.array(of))
+    base = Rollouts.of_plan(plan, made_pool(len(roots) + 1)).take(np.array(of))
     finish = np.array([f for *_, f in rows], dtype=object)
     done = np.where(np.isin(finish, ("stop", "aborted")), 1.0, np.nan)
     rollouts = base.with_(

@@ -22,7 +22,7 @@ def step_of(number, rows, plan, fate, reason=None):
 
 def asked(number, pool, prompts, n, length):
     plan = Plan(np.array(prompts), np.array(n), step=number)
-    rows = Rollouts.asked(plan, pool)
+    rows = Rollouts.of_plan(plan, pool)
     return plan, rows.with_(length=np.full(len(rows), length), reward=np.zeros(len(rows)), correct=np.zeros(len(rows)))
 
 
@@ -115,7 +115,7 @@ def test_a_resumed_ask_takes_the_carried_rollout_in(writer):
     start = np.full(1, None, object)
     start[0] = Resume("1:p0000:0")
     plan2 = Plan(np.array([0]), np.array([2]), start=start, step=2)
-    more = Rollouts.asked(plan2, writer.pool).with_(length=np.array([8, 9]))
+    more = Rollouts.of_plan(plan2, writer.pool).with_(length=np.array([8, 9]))
     writer.append(step_of(2, more, plan2, ["trained", "trained"]))
     writer.flush()
     with Store.open(writer.url) as store:
@@ -148,6 +148,6 @@ def test_one_known_fate_each_always_balances(rows):
     order = np.argsort(prompt.astype(int), kind="stable")
     counts = np.bincount(prompt.astype(int), minlength=4)
     plan = Plan(np.arange(4), counts, step=1)
-    made = Rollouts.asked(plan, pool).with_(length=length[order].astype(np.int64))
+    made = Rollouts.of_plan(plan, pool).with_(length=length[order].astype(np.int64))
     step = step_of(1, made, plan, fate[order])
     check(step, origins(1, made, plan, {}), pool)

@@ -16,7 +16,7 @@ def test_predictions_of_cuts_and_of_continuations(tmp_path):
     plan = Plan(np.array([1]), np.array([4]), step=1)
     start = [Node("1:p0001:0@2"), Node("1:p0001:1@2")]
     plan = with_asks(plan, [1, 1], [1, 1], start, ["", ""], {"value": [0.75, 0.72]})
-    rows = Rollouts.asked(plan, made_pool(4))
+    rows = Rollouts.of_plan(plan, made_pool(4))
     ids = np.array([f"1:p0001:{k}" for k in range(6)], object)
     correct = np.array([1.0, 0.0, 1.0, np.nan, 1.0, 0.0])
     finish = np.array(["stop", "stop", "stop", "pruned", "stop", "stop"], object)

@@ -87,6 +87,17 @@ def test_leaves_and_what_was_put_off_come_back_and_are_figures_of_the_asks(tmp_p
     assert [tuple(row.values()) for row in rows] == [(6, 0), (3, 3), (6, 0), (6, 0)]
 
 
+def test_notes_that_an_old_store_has_among_the_figures_alone_are_notes(tmp_path):
+    pool, step = made_pool(8), made_step(1, made_pool(8), np.random.default_rng(2))
+    arms = {"gdro_arm": np.array([4.0, np.nan, 2.0, 2.0]), "gdro_bin": np.zeros(4), "gdro_n_bar": np.full(4, 3.0)}
+    with Writer(tmp_path, {}, pool) as writer:
+        writer.append(replace(step, plan=replace(step.plan, why=arms)))
+    with Store.open(tmp_path) as store:
+        plan = next(store.steps()).plan
+    same(arms, {name: plan.notes[name] for name in arms})
+    same(dict(step.plan.notes), {name: plan.notes[name] for name in step.plan.notes})
+
+
 def test_steps_without_tokens_notes_or_reasons_come_back(tmp_path):
     pool, rng = made_pool(8), np.random.default_rng(3)
     step = made_step(1, pool, rng, tokens=False)

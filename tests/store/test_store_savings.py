@@ -68,7 +68,7 @@ def test_flat_rollouts_save_nothing(tmp_path):
 
 def rolled(finish, length, *, number=1, ids=None, plan=None):
     plan = Plan(np.array([1]), np.array([len(length)]), step=number) if plan is None else plan
-    rows = Rollouts.asked(plan, made_pool(4))
+    rows = Rollouts.of_plan(plan, made_pool(4))
     done = np.where(np.array(finish) == "stop", 1.0, np.nan)
     rows = rows.with_(length=np.array(length), finish=np.array(finish, object), reward=done, correct=done)
     if ids is not None:

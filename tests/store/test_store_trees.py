@@ -32,7 +32,7 @@ def step_of(segments, number: int = 1, ids=None) -> tuple[Step, dict]:
     ends = [s for s in segments if s.parent is not None and (s.id not in above or s.id in derived(segments).leaves)]
     by_id = {s.id: s for s in segments}
     plan = Plan(np.array([1]), np.array([len(ends)]), step=number)
-    rows = Rollouts.asked(plan, made_pool(4))
+    rows = Rollouts.of_plan(plan, made_pool(4))
 
     def length(s):
         own = s.n_tokens if s.kind in ("model", "probe") else 0

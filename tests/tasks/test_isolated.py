@@ -108,7 +108,7 @@ def test_score_counts_a_failed_verifier_as_a_null_reward():
     from workbench.types import Plan, Rollouts
 
     task = tasks.load(ROWS, verifier=moody, timeout=0.5)
-    rollouts = Rollouts.asked(Plan(np.arange(4), np.ones(4, int)), task.pool)
+    rollouts = Rollouts.of_plan(Plan(np.arange(4), np.ones(4, int)), task.pool)
     r = task.score(rollouts.with_(text=np.array(["raise", "hang", "nan", "half"], dtype=object)), task.pool)
     assert r.failure.tolist() == ["verifier_raised", "verifier_timeout", "verifier_nan", ""]
     assert r.extra["failure_text"].tolist() == [

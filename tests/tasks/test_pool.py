@@ -70,7 +70,7 @@ def test_batches_are_judged_while_the_next_are_made(pool):
     def parts():
         for step, words in enumerate((["a", "hang"], ["bb", "ccc"], ["dddd"])):
             started.append("made")
-            rows = Rollouts.asked(Plan(np.arange(len(words)), np.ones(len(words), int), step=step), task.pool)
+            rows = Rollouts.of_plan(Plan(np.arange(len(words)), np.ones(len(words), int), step=step), task.pool)
             yield rows.with_(text=np.array(words, dtype=object))
 
     done = task.score_each(parts(), task.pool)
@@ -85,7 +85,7 @@ def test_batches_are_judged_while_the_next_are_made(pool):
 
 def test_built_in_verifiers_judge_parts_the_same():
     task = tasks.load(ROWS, verifier="numeric")
-    rows = Rollouts.asked(Plan(np.arange(2), np.ones(2, int)), task.pool)
+    rows = Rollouts.of_plan(Plan(np.arange(2), np.ones(2, int)), task.pool)
     rows = rows.with_(text=np.array([task.pool.answer[0], "no"], dtype=object))
     (part,) = task.score_each([rows], task.pool)
     assert part.reward.tolist() == task.score(rows, task.pool).reward.tolist() == [1.0, 0.0]

@@ -34,7 +34,7 @@ def test_a_table_is_a_set_as_a_whole_and_keeps_its_verifier(tmp_path: Path) -> N
     more = tasks.with_sets(task, {"words": str(tmp_path / "words.jsonl")})
     assert sorted(more.evaluation.answer[more.evaluation.extra["set"] == "words"].tolist()) == ["blue", "green", "red"]
     n = len(more.evaluation)
-    rows_ = Rollouts.asked(
+    rows_ = Rollouts.of_plan(
         Plan(np.arange(n), np.ones(n, int), purpose=np.full(n, "eval", dtype=object), step=1), more.evaluation
     )
     said = more.score(rows_.with_(text=more.evaluation.answer.copy()), more.evaluation)

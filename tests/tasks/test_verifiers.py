@@ -134,7 +134,7 @@ def test_a_right_start_of_an_endless_text_is_not_a_right_text():
 
 def scored(task, texts, **columns):
     n = len(texts)
-    rollouts = Rollouts.asked(Plan(np.arange(n), np.ones(n, int), step=3), task.pool)
+    rollouts = Rollouts.of_plan(Plan(np.arange(n), np.ones(n, int), step=3), task.pool)
     return task.score(rollouts.with_(text=np.array(texts, dtype=object), **columns), task.pool)
 
 

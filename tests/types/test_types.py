@@ -78,13 +78,13 @@ def test_joined_plans_miss_no_reason() -> None:
 
 def test_rollout_ids_name_step_prompt_and_ordinal() -> None:
     plan = Plan([1, 0, 1], [2, 1, 1], ordinal=np.array([0, 4, 2]), step=7)
-    got = Rollouts.asked(plan, pool_of(2), version=3)
+    got = Rollouts.of_plan(plan, pool_of(2), version=3)
     assert got.id.tolist() == ["7:p1:0", "7:p1:1", "7:p0:4", "7:p1:2"]
     assert got.ask.tolist() == [0, 0, 1, 2]
     assert got.version.tolist() == [3, 3, 3, 3]
     probe = Plan([0], [1], purpose=np.array(["probe"], dtype=object), step=7)
-    assert Rollouts.asked(probe, pool_of(2)).id.tolist() == ["probe-7:p0:0"]
-    assert len(Rollouts.asked(Plan([], []), pool_of(2))) == 0
+    assert Rollouts.of_plan(probe, pool_of(2)).id.tolist() == ["probe-7:p0:0"]
+    assert len(Rollouts.of_plan(Plan([], []), pool_of(2))) == 0
 
 
 def sampled(n: list[int]) -> Rollouts:

@@ -44,7 +44,7 @@ def forest(leaves: int, flat: int, seed: int, number: int, prompts: Pool) -> Rol
     """Rollouts of p0 that fork at random places, one in six of them cut, and `flat` rollouts of p1."""
     rng = np.random.default_rng(seed)
     plan = Plan(np.array([0, 1]), np.array([leaves, flat]), step=number)
-    r = Rollouts.asked(plan, prompts)
+    r = Rollouts.of_plan(plan, prompts)
     n = len(r)
     parent, fork_at = r.parent.copy(), r.fork_at.copy()
     paths: list[list[int]] = []
@@ -76,7 +76,7 @@ def forest(leaves: int, flat: int, seed: int, number: int, prompts: Pool) -> Rol
 def hand(number: int, prompts: Pool) -> Rollouts:
     """Three rollouts of p0 (0 1 2 3, 0 1 4 5 6 that leaves it after two tokens, 0 1 4 7 8 cut short) and one of p1."""
     plan = Plan(np.array([0, 1]), np.array([3, 1]), step=number)
-    r = Rollouts.asked(plan, prompts)
+    r = Rollouts.of_plan(plan, prompts)
     paths = [[0, 1, 2, 3], [0, 1, 4, 5, 6], [0, 1, 4, 7, 8], [11, 12, 13]]
     tokens = Ragged.of(paths, np.int32)
     entropy = Ragged.of(

@@ -41,9 +41,9 @@ def write(writer, number, reward, value, keep, again=0):
     """Record a step that asked p0 only, with these rewards, advantages and places in the loss; the last `again` rows
     are the first ones of step 1, used once more."""
     plan = Plan(np.array([0]), np.array([len(reward) - again]), step=number)
-    r = Rollouts.asked(plan, pool(), version=number - 1)
+    r = Rollouts.of_plan(plan, pool(), version=number - 1)
     if again:
-        old = Rollouts.asked(Plan(np.array([0]), np.array([again]), step=1), pool())
+        old = Rollouts.of_plan(Plan(np.array([0]), np.array([again]), step=1), pool())
         r = Rollouts.concat([r, old.with_(ask=np.full(again, -1))])
     r = r.with_(
         reward=np.array(reward, float), length=np.ones(len(r), np.int64), finish=np.full(len(r), "stop", object)

@@ -140,7 +140,7 @@ def test_a_rollout_whose_segment_was_broken_off_before_its_first_token_goes_on()
             reply = super()._one(q, *rest)
             return reply if self.asked > 1 else Completion.empty()
 
-    rows = Rollouts.asked(Plan(np.array([0]), np.array([1]), step=1), pool_of(range(2, 4)))
+    rows = Rollouts.of_plan(Plan(np.array([0]), np.array([1]), step=1), pool_of(range(2, 4)))
     session = Stalls().open(Request([[1]], np.array([0]), streams(0, "a")))
     growth = Growth(
         session, [Grown(0, "a", 3)], rows, seed=0, branch=None, prune=None, decode=lambda made: [""] * len(made)

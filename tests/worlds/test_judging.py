@@ -151,7 +151,7 @@ def test_verdicts_are_those_given_at_the_end(grown, monkeypatch):
 
 
 def test_extra_columns_of_the_task_go_along_with_the_verdicts():
-    rows = Rollouts.asked(PLAN, pool_of(range(2, 14)))
+    rows = Rollouts.of_plan(PLAN, pool_of(range(2, 14)))
     rows = rows.with_(extra={"mine": np.arange(9)})
     seen = [rows.take(np.array(k)) for k in ([4, 1], [7])]
     parts = [

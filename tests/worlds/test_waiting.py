@@ -28,7 +28,7 @@ KEPT = Kept(7, 5, 4, "abc", (), {"spent": {"decoded_tokens": 3.0}})
 
 def rows() -> Rollouts:
     """Five rows with a column of every kind."""
-    asked = Rollouts.asked(Plan(np.array([0, 2]), np.array([2, 3]), step=7), pool_of(range(2, 8)), 4)
+    asked = Rollouts.of_plan(Plan(np.array([0, 2]), np.array([2, 3]), step=7), pool_of(range(2, 8)), 4)
     ragged = Ragged.of([[1, 2], [], [3], [4, 5, 6], [7]], np.int32)
     comment = np.array(["é", None, "\ud800", "a\0", ""], dtype=object)
     return asked.with_(

@@ -255,7 +255,7 @@ def simulate(
         states = {m.name: m.init(pool) for m in n.methods}
         for g in sizes:
             asked = _asked(n, g, states, pool)
-            r = Rollouts.asked(Plan(np.arange(groups), np.full(groups, asked), step=1), pool)
+            r = Rollouts.of_plan(Plan(np.arange(groups), np.full(groups, asked), step=1), pool)
             reward = np.random.default_rng([seed, g]).choice(value, (asked, groups), p=p).T.ravel()
             r = r.with_(
                 reward=reward, correct=(reward > 0).astype(float), group=r.prompt, length=np.ones(len(r), np.int64)

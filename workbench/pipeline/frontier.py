@@ -1,8 +1,8 @@
-"""Several methods at one frontier: who is asked, and what comes of their answers.
+"""Branching and pruning by several methods: which of them act at a pause, and what comes of their decisions.
 
-Where a pause was asked for by other methods only, a method is not asked, draws nothing and sees nothing of the text; where
-rollouts paused for it and others stand by, it sees all and is heard on its own. So methods of different cadence decide as
-each would beside one that never acts, and no method has to know of the others.
+A method acts only where rollouts paused for it: at a pause of other methods it draws nothing and sees nothing of the text,
+and at its own it sees all rows and decides on those that paused for it. So methods that pause rollouts at different places
+decide as each would beside one that never acts, and no method has to know of the others.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from workbench.types.checkpoint import Checkpoint, Pauses
 A = TypeVar("A", Fork, Cut)
 
 
-class Asked(NamedTuple, Generic[A]):
-    """A method's verb, with its state and draws filled in, and where it wants to be asked."""
+class Hook(NamedTuple, Generic[A]):
+    """The branch or prune of one method, with its state and draws filled in, and where rollouts pause for it."""
 
     checkpoint: Checkpoint
     act: Callable[[Frontier], A]
 
 
-def branch_of(methods: Sequence[Asked[Fork]]) -> Branch:
+def branch_of(hooks: Sequence[Hook[Fork]]) -> Branch:
     """What all methods that branch make of a frontier: widths multiply; the last one that forks a row says where."""
 
     def act(frontier: Frontier) -> Fork:
-        made = [_fork(m.act(shown), shown.due) for m, shown in _shown(methods, frontier)]
+        made = [_fork_due(hook.act(seen), seen.due) for hook, seen in _acting(hooks, frontier)]
         if not made:
             none = np.full(len(frontier), -1, np.int64)
             return Fork(np.ones(len(frontier), np.int64), none, none)
@@ -42,15 +42,15 @@ def branch_of(methods: Sequence[Asked[Fork]]) -> Branch:
             at, token = np.where(forks, fork.at, at), chosen(forks, fork.token, token)
         return Fork(width, at, token, _why(made), _memory(made))
 
-    return Branch(act, Pauses.of(m.checkpoint for m in methods))
+    return Branch(act, Pauses.of(hook.checkpoint for hook in hooks))
 
 
-def prune_of(methods: Sequence[Asked[Cut]]) -> Prune:
+def prune_of(hooks: Sequence[Hook[Cut]]) -> Prune:
     """What all methods that prune make of a frontier: a stop wins, and the first one that stops a row says why."""
 
     def act(frontier: Frontier) -> Cut:
         b = len(frontier)
-        made = [_cut(m.act(shown), shown.due) for m, shown in _shown(methods, frontier)]
+        made = [_cut_due(hook.act(seen), seen.due) for hook, seen in _acting(hooks, frontier)]
         reason, finish = (np.full(b, x, dtype=object) for x in ("", "pruned"))
         for cut in reversed(made):
             reason = np.where(cut.width == 0, cut.reason, reason)
@@ -59,44 +59,45 @@ def prune_of(methods: Sequence[Asked[Cut]]) -> Prune:
         chance = np.prod([c.propensity for c in made], axis=0) if made else np.ones(b)
         return Cut(width, reason, chance, _memory(made), finish, _why(made))
 
-    return Prune(act, Pauses.of(m.checkpoint for m in methods))
+    return Prune(act, Pauses.of(hook.checkpoint for hook in hooks))
 
 
-def _shown(methods: Sequence[Asked[A]], frontier: Frontier) -> list[tuple[Asked[A], Frontier]]:
-    """The methods for which a row paused, and the frontier as each of them sees it."""
-    views = [(m, frontier.of(m.checkpoint)) for m in methods]
-    return [(m, shown) for m, shown in views if shown.due.any()]
+def _acting(hooks: Sequence[Hook[A]], frontier: Frontier) -> list[tuple[Hook[A], Frontier]]:
+    """The hooks for which a row paused, and the frontier as each of them sees it."""
+    views = [(hook, frontier.of(hook.checkpoint)) for hook in hooks]
+    return [(hook, seen) for hook, seen in views if seen.due.any()]
 
 
-def _fork(fork: Fork, due: np.ndarray) -> Fork:
-    """What is heard of an answer: rows that paused for others go on."""
+def _fork_due(fork: Fork, due: np.ndarray) -> Fork:
+    """The fork on the rows that are due; those that paused for other methods go on."""
     if due.all():
         return fork
     wide = due if fork.token.ndim == 1 else due[:, None]
     return Fork(
         np.where(due, fork.width, 1), np.where(due, fork.at, -1), np.where(wide, fork.token, -1),
-        *_noted(fork, due),
+        *_figures_due(fork, due),
     )  # fmt: skip
 
 
-def _cut(cut: Cut, due: np.ndarray) -> Cut:
+def _cut_due(cut: Cut, due: np.ndarray) -> Cut:
+    """The same of a cut."""
     if due.all():
         return cut
-    why, memory = _noted(cut, due)
+    why, memory = _figures_due(cut, due)
     width, reason = np.where(due, cut.width, 1), np.where(due, cut.reason, "").astype(object)
     return replace(
         cut, width=width, reason=reason, propensity=np.where(due, cut.propensity, 1.0), why=why, memory=memory
     )
 
 
-def _noted(answer: Fork | Cut, due: np.ndarray) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+def _figures_due(made: Fork | Cut, due: np.ndarray) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
     """Figures and scratch of the rows that are due: NaN, and None, which leaves the scratch as it was, for the others."""
     memory = {}
-    for name, column in answer.memory.items():
+    for name, column in made.memory.items():
         memory[name] = kept = np.full(len(due), None, dtype=object)
         for i in np.flatnonzero(due):
             kept[i] = column[i]
-    return {n: np.where(due, c, np.nan) for n, c in answer.why.items()}, memory
+    return {n: np.where(due, c, np.nan) for n, c in made.why.items()}, memory
 
 
 def chosen(first: np.ndarray, one: np.ndarray, other: np.ndarray) -> np.ndarray:

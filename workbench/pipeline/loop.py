@@ -70,9 +70,9 @@ def advance(
 
 
 def _unrewarded(rollouts: Rollouts, failure: str, n: int) -> str:
-    """How many rollouts a failure left without reward, and what was told of the first."""
-    told = rollouts.extra.get("failure_text", np.empty(0, object))
-    first = next((str(t) for t, f in zip(told, rollouts.failure, strict=False) if f == failure and t), "")
+    """How many rollouts a failure left without reward, and the message of the first."""
+    messages = rollouts.extra.get("failure_text", np.empty(0, object))
+    first = next((str(t) for t, f in zip(messages, rollouts.failure, strict=False) if f == failure and t), "")
     return f"{n} rollouts got no reward: {failure.replace('_', ' ')}{first and f'; first: {first}'}"
 
 

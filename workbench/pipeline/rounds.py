@@ -12,7 +12,7 @@ import numpy as np
 
 from workbench.numerics.apportion import apportion
 from workbench.pipeline.draws import generator
-from workbench.pipeline.frontier import Asked, branch_of, prune_of
+from workbench.pipeline.frontier import Hook, branch_of, prune_of
 from workbench.pipeline.pipeline import Pipeline, States
 from workbench.stages import Branch, Method, Prune, World
 from workbench.types import Budget, Draft, Event, Picked, Plan, Rollouts
@@ -192,7 +192,9 @@ def gather(
 def join(parts: list[Rollouts], plans: list[Plan]) -> Rollouts:
     """The rollouts of several rounds as one table: ask counts on, one group per (prompt, context, purpose)."""
     shift = np.cumsum([0] + [len(p) for p in plans])
-    asks = [np.where(r.ask < 0, -1, r.ask + s) for r, s in zip(parts, shift, strict=False)]  # -1: nobody asked
+    asks = [
+        np.where(r.ask < 0, -1, r.ask + s) for r, s in zip(parts, shift, strict=False)
+    ]  # -1: made by no ask of this step
     rows = Rollouts.concat([r.with_(ask=ask) for r, ask in zip(parts, asks, strict=True)])
     keys = [f"{p}|{c}|{u}" for p, c, u in zip(rows.prompt, rows.context, rows.purpose, strict=True)]
     _, first, inverse = np.unique(np.array(keys, dtype=str), return_index=True, return_inverse=True)
@@ -203,14 +205,14 @@ def join(parts: list[Rollouts], plans: list[Plan]) -> Rollouts:
 
 def _ordinals(plan: Plan, earlier: list[Plan]) -> np.ndarray:
     """(A,) rollouts of the same prompt and purpose asked before each ask of this step."""
-    asked: dict[tuple[int, str], int] = {}
+    before: dict[tuple[int, str], int] = {}
     for p in earlier:
         for prompt, n, purpose in zip(p.prompt, p.n, p.purpose, strict=True):
-            asked[prompt, purpose] = asked.get((prompt, purpose), 0) + n
+            before[prompt, purpose] = before.get((prompt, purpose), 0) + n
     ordinal = np.zeros(len(plan), np.int64)
     for i, (prompt, n, purpose) in enumerate(zip(plan.prompt, plan.n, plan.purpose, strict=True)):
-        ordinal[i] = asked.get((prompt, purpose), 0)
-        asked[prompt, purpose] = ordinal[i] + n
+        ordinal[i] = before.get((prompt, purpose), 0)
+        before[prompt, purpose] = ordinal[i] + n
     return ordinal
 
 
@@ -219,12 +221,12 @@ def _branching(
 ) -> tuple[Branch | None, Prune | None]:
     """The branch and prune hooks of all methods as two functions of a frontier, or None where nobody acts."""
 
-    def asked(verb: str, method: Method) -> Asked:
+    def hook(verb: str, method: Method) -> Hook:
         act = bound(method, verb, states)
-        rng = generator(seed, step, round_, verb, method.name)  # drawn from checkpoint by checkpoint
-        return Asked(method.checkpoint, lambda frontier: act(replace(frontier, round=round_), rng))
+        rng = generator(seed, step, round_, verb, method.name)  # drawn from pause by pause
+        return Hook(method.checkpoint, lambda frontier: act(replace(frontier, round=round_), rng))
 
-    forks, cuts = ([asked(verb, m) for m in pipeline.actors(verb)] for verb in ("branch", "prune"))
+    forks, cuts = ([hook(verb, m) for m in pipeline.actors(verb)] for verb in ("branch", "prune"))
     return branch_of(forks) if forks else None, prune_of(cuts) if cuts else None
 
 

@@ -54,8 +54,8 @@ class Card:
             )
         }
         rows = "".join(f"<tr><td>{name}</td><td>{text}</td></tr>" for name, text in facts.items() if text)
-        told = "".join(f"<li>{escape(d)}</li>" for d in self.deviations)
-        return f"<b>{escape(self.title)}</b> <code>{escape(self.slug)}</code><table>{rows}</table>{f'<ul>{told}</ul>' if told else ''}"
+        deviations = "".join(f"<li>{escape(d)}</li>" for d in self.deviations)
+        return f"<b>{escape(self.title)}</b> <code>{escape(self.slug)}</code><table>{rows}</table>{f'<ul>{deviations}</ul>' if deviations else ''}"
 
 
 PAUSE = Checkpoint()

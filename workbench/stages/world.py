@@ -53,7 +53,7 @@ class World(Protocol):
         ...
 
     def sample(self, plan: Plan, branch: Branch | None = None, prune: Prune | None = None) -> Rollouts:
-        """Generate and verify what the plan asks for; one row per rollout, ids as `Rollouts.asked` gives them."""
+        """Generate and verify what the plan asks for; one row per rollout, ids as `Rollouts.of_plan` gives them."""
         ...
 
     def score(self, rollouts: Rollouts, needs: frozenset[str]) -> Rollouts:

@@ -9,7 +9,7 @@ from functools import partial
 
 import numpy as np
 
-from workbench.pipeline.frontier import Asked, branch_of, prune_of
+from workbench.pipeline.frontier import Hook, branch_of, prune_of
 from workbench.pipeline.rounds import join
 from workbench.stages import Method, State
 from workbench.testing.promise import case, promise
@@ -22,7 +22,7 @@ from workbench.types import (
     Draft,
     Fork,
     Frontier,
-    Look,
+    Paused,
     Picked,
     Plan,
     Resume,
@@ -172,19 +172,22 @@ def where_paused(cls: type[Method]) -> None:
     method = cls()
     b = 40
     shown, due = frontier(b), np.arange(b) % 3 == 0
-    looks = {method.checkpoint: Look(due, np.where(due, "x", "").astype(object)), ELSEWHERE: Look(~due, shown.tail)}
+    paused = {
+        method.checkpoint: Paused(due, np.where(due, "x", "").astype(object)),
+        ELSEWHERE: Paused(~due, shown.tail),
+    }
     for verb, hook_of in (("branch", branch_of), ("prune", prune_of)):
         if verb not in method.verbs:
             continue
         ask = partial(getattr(method, verb), method.init(pool_of(N_PROMPTS)))
-        hook = hook_of([Asked(method.checkpoint, lambda f, ask=ask: ask(f, rng()))])
-        answer = hook(replace(shown, looks=looks))
+        hook = hook_of([Hook(method.checkpoint, lambda f, ask=ask: ask(f, rng()))])
+        answer = hook(replace(shown, paused=paused))
         assert (answer.width[~due] == 1).all()
         for column in answer.memory.values():
             assert [value is None for value in column] == (~due).tolist()
         for column in answer.why.values():
             assert np.isnan(column[~due]).all()
-        silent = hook(replace(shown, looks={**looks, method.checkpoint: Look(due & False, shown.tail)}))
+        silent = hook(replace(shown, paused={**paused, method.checkpoint: Paused(due & False, shown.tail)}))
         assert (silent.width == 1).all()
         assert not silent.memory
 

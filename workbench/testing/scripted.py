@@ -37,7 +37,7 @@ class ScriptedWorld:
 
     def sample(self, plan: Plan, branch: object = None, prune: object = None) -> Rollouts:
         """Rollouts of 1 to 5 tokens; the same plan gives the same ones."""
-        rows = Rollouts.asked(plan, self.pool, self.version)
+        rows = Rollouts.of_plan(plan, self.pool, self.version)
         digest = b"".join(blake2b(i.encode(), digest_size=16).digest() for i in rows.id)
         u = np.frombuffer(digest, np.uint32).reshape(-1, 4) / 2**32
         correct = (u[:, 0] < rows.prompt / max(len(self.pool) - 1, 1)).astype(float)
@@ -82,7 +82,7 @@ class Uneven(Method):
 def rollouts_of(groups: list[list[float | None]]) -> Rollouts:
     """One group per list; None is a null reward."""
     world = ScriptedWorld(len(groups))
-    rows = Rollouts.asked(Plan(np.arange(len(groups)), np.array([len(g) for g in groups])), world.pool)
+    rows = Rollouts.of_plan(Plan(np.arange(len(groups)), np.array([len(g) for g in groups])), world.pool)
     reward = np.array([r for g in groups for r in g], float)
     return rows.with_(reward=reward, correct=(reward >= 1) * 1.0, group=rows.prompt)
 

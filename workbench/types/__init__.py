@@ -8,7 +8,7 @@ comes back (`rollouts`), what is made of it (`step`, `loss`).
 """
 
 from workbench.types.columns import Ragged
-from workbench.types.frontier import Cut, Fork, Frontier, Look
+from workbench.types.frontier import Cut, Fork, Frontier, Paused
 from workbench.types.loss import Batch, Loss
 from workbench.types.plan import PURPOSES, Ask, Budget, Node, Picked, Plan, Resume, Text
 from workbench.types.pool import Pool
@@ -27,9 +27,9 @@ __all__ = [
     "Event",
     "Fork",
     "Frontier",
-    "Look",
     "Loss",
     "Node",
+    "Paused",
     "Picked",
     "Plan",
     "Pool",

@@ -1,4 +1,5 @@
-"""Where rollouts pause so that methods may look: the checkpoint of one method, and those of several together.
+"""Pauses: where a rollout stops for a while so that methods branch or prune it. `Checkpoint` is where one method wants that,
+`Pauses` where several do; saved weights are `runs/checkpoints.py`.
 
 Places are numbers of tokens on the path of a rollout, so that a resumed one, or a fork, pauses where any other does.
 """
@@ -21,7 +22,7 @@ class Checkpoint(NamedTuple):
     """Where rollouts pause for branch and prune: at every multiple of `every` tokens (0 = not by count), at the places `at`,
     after a token that holds one of the markers, and where entropy exceeds `entropy` nats. top: likeliest next tokens shown at
     a checkpoint, as frontier.extra["top_tokens"] and ["top_logp"] (B, top). hidden: as ["hidden"] (B, d) float32, the last
-    layer's states. text: what was written since the last look, as frontier.tail. keeps: names in the methods' scratch per
+    layer's states. text: what was written since the last pause, as frontier.tail. keeps: names in the methods' scratch per
     branch that its row keeps, in `extra`, ragged float32: what `observe` learns from; or MARKS."""
 
     every: int = 16
@@ -49,13 +50,13 @@ class Checkpoint(NamedTuple):
 
 
 class Pauses(NamedTuple):
-    """Where rollouts pause for several checkpoints: wherever one of them asks for it. parts: each of them, once."""
+    """Where rollouts pause for several checkpoints: wherever one of them wants it. parts: each of them, once."""
 
     parts: tuple[Checkpoint, ...] = ()
 
     @classmethod
     def of(cls, wanted: Iterable[Checkpoint | Pauses]) -> Pauses:
-        """All that is asked for."""
+        """Wherever any of several wants it."""
         every = [part for w in wanted for part in (w.parts if isinstance(w, Pauses) else (w,))]
         return cls(tuple(dict.fromkeys(every)))
 

@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from workbench.types.checkpoint import Checkpoint
 
 
-class Look(NamedTuple):
-    """What one checkpoint makes of a frontier: due (B,) bool, rows that paused for it; tail (B,) str, their text since it
-    paused them last, "" where it did not ask for text."""
+class Paused(NamedTuple):
+    """What paused for one checkpoint: due (B,) bool, the rows that did; tail (B,) str, their text since it paused them last,
+    "" where the checkpoint wants no text."""
 
     due: np.ndarray
     tail: np.ndarray
@@ -24,19 +24,19 @@ class Look(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Frontier:
-    """Live branches at a checkpoint, B rows; what branch and prune may look at.
+    """Live branches of rollouts at a pause, B rows; all that branch and prune see.
 
     All rows have made equally many tokens since the round began, but for those that paused early, at a marker or by entropy,
-    and for forks that left a path earlier. due (B,) bool: rows that paused for the method that looks; what it says of the
-    others is not heard, and its scratch of them stays.
+    and for forks that left a path earlier. due (B,) bool: rows that paused for the method; what it decides of the others
+    does not count, and its scratch of them stays.
     group (B,) int64: of the same prompt, context and purpose. branch (B,) int64 counts branches in the order of their birth,
     parent (B,) is the one it forked from, -1 for none.
     tokens, logp, entropy: of the whole path. born (B,) int64 tokens inherited. tail (B,) str is the text of rows that are due
-    since the method's last look at them, "" where its checkpoint asks for none; capacity = branches that still fit, room
+    since they paused for the method last, "" where its checkpoint asks for none; capacity = branches that still fit, room
     (B,) int64 = forks that each row's group may have besides; extra holds what a method declared in `needs`, such as
     top_tokens and top_logp (B, m); memory is the methods' scratch per branch, written by Fork and Cut, inherited by forks.
     n_prompts: prompts that grow in this round, finished ones included; round of the step, from 0.
-    looks: what each checkpoint makes of it, for `of`; due and tail are of all together.
+    paused: what paused for each checkpoint, for `of`; due and tail are of all together.
     """
 
     prompt: np.ndarray
@@ -56,7 +56,7 @@ class Frontier:
     round: int = 0
     due: np.ndarray = None  # type: ignore[assignment]
     room: np.ndarray = None  # type: ignore[assignment]
-    looks: Mapping[Checkpoint, Look] = field(default_factory=dict)
+    paused: Mapping[Checkpoint, Paused] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         b = len(self.branch)
@@ -69,9 +69,9 @@ class Frontier:
         return len(self.branch)
 
     def of(self, checkpoint: Checkpoint) -> Frontier:
-        """The frontier as one who paused rollouts at `checkpoint` sees it, with no more than was asked for there."""
+        """The frontier as the method sees it that pauses rollouts at `checkpoint`, with no more columns than it names there."""
         top = {n: self.extra[n][:, : checkpoint.top] for n in ("top_tokens", "top_logp") if n in self.extra}
-        return replace(self, **self.looks[checkpoint]._asdict(), extra={**self.extra, **top})
+        return replace(self, **self.paused[checkpoint]._asdict(), extra={**self.extra, **top})
 
 
 @dataclass(frozen=True, eq=False)

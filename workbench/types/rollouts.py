@@ -76,7 +76,7 @@ class Rollouts:
         return len(self.id)
 
     @classmethod
-    def asked(cls, plan: Plan, pool: Pool, version: int = 0) -> Rollouts:
+    def of_plan(cls, plan: Plan, pool: Pool, version: int = 0) -> Rollouts:
         """The rows a plan asks for, still ungenerated: ids and provenance filled, text empty, reward null."""
         ask = np.repeat(np.arange(len(plan)), plan.n)
         k = np.arange(len(ask)) - np.repeat(np.cumsum(plan.n) - plan.n, plan.n) + plan.ordinal[ask]

@@ -123,7 +123,7 @@ class ReplayWorld:
         return made.with_(id=_unique(made.id)) if self.serve == "resample" else made
 
     def _fitted(self, plan: Plan) -> Rollouts:
-        rows = Rollouts.asked(plan, self.pool, self.version)
+        rows = Rollouts.of_plan(plan, self.pool, self.version)
         assert self.skill is not None and self._typical is not None
         alpha, beta = self.skill.at(plan.step)
         # a rate for every prompt at this step from what is believed of it, then outcomes at that rate

@@ -16,7 +16,7 @@ from dataclasses import replace
 import numpy as np
 
 from workbench.stages import Branch, Prune
-from workbench.types import Cut, Fork, Frontier, Look, Ragged, Rollouts
+from workbench.types import Cut, Fork, Frontier, Paused, Ragged, Rollouts
 from workbench.types.checkpoint import MARKS, NOWHERE, Checkpoint, Pauses
 from workbench.worlds.engines import Session, Until
 from workbench.worlds.engines.draws import streams
@@ -184,7 +184,7 @@ class Growth:
         if isinstance(hook.checkpoint, Checkpoint):
             shown = frontier.of(hook.checkpoint)
         else:
-            due = np.any([frontier.looks[part].due for part in hook.checkpoint.parts], axis=0)
+            due = np.any([frontier.paused[part].due for part in hook.checkpoint.parts], axis=0)
             shown = replace(frontier, due=due)
         return shown if shown.due.any() else None
 
@@ -237,14 +237,14 @@ class Growth:
             extra["top_tokens"], extra["top_logp"] = self.session.top(self.pauses.top)
         if self.pauses.hidden:
             extra["hidden"] = self.session.hidden().copy()  # what engines return may be the memory they go on in
-        looks = {}
+        paused = {}
         for number, (part, at) in enumerate(zip(self.pauses.parts, due, strict=True)):
             tail, here = np.full(len(mine), "", dtype=object), np.flatnonzero(at)
             if part.text:
                 tail[here] = self.decode([mine[k].tokens[mine[k].seen.get(number, mine[k].start) :] for k in here])
                 for k in here:
                     mine[k].seen[number] = int(n[k])
-            looks[part] = Look(at, tail)
+            paused[part] = Paused(at, tail)
         names = dict.fromkeys(name for b in self.branches for name in b.memory)
         blank = {name: next(b.memory[name] for b in self.branches if name in b.memory) for name in names}
         return Frontier(
@@ -264,7 +264,7 @@ class Growth:
             n_prompts=self.n_prompts,
             due=np.any(due, axis=0),
             room=self._room()[self.groups[rows]],
-            looks=looks,
+            paused=paused,
         )
 
     def _remember(self, memory: Mapping[str, np.ndarray]) -> None:

@@ -215,7 +215,7 @@ class LiveWorld:
         books = self._starts
         books.open(plan.step)
         begins = [books.begin(plan, a, self.pool, partial(self.prefix, self.pool)) for a in range(len(plan))]
-        return begins, books.placed(Rollouts.asked(plan, self.pool, self.version), begins)
+        return begins, books.placed(Rollouts.of_plan(plan, self.pool, self.version), begins)
 
     def close(self) -> None:
         """Let the engine give back what it holds (see `Engine.close`); weights stay, and a second call does nothing."""
@@ -284,7 +284,7 @@ class LiveWorld:
         """The evaluation set, `samples` rollouts each, purpose "eval"; the same random numbers at every step."""
         n = len(self.evaluation)
         plan = Plan(np.arange(n), np.full(n, self.samples), purpose=np.full(n, "eval", dtype=object), step=step)
-        rows = Rollouts.asked(plan, self.evaluation, self.version)
+        rows = Rollouts.of_plan(plan, self.evaluation, self.version)
         names = [i.replace(f"eval-{step}:", "eval:", 1) for i in rows.id]
         begins = [Begin(self.prefix(self.evaluation, int(p))) for p in plan.prompt]
         made, _ = replace(self._making(), mixed=False).whole(begins, rows, np.full(n, self.max_tokens), names)

@@ -117,7 +117,7 @@ class SimWorld:
             raise ValueError("SimWorld has no tokens to fork or cut; use a live world for methods with branch or prune")
         if any(start is not None for start in plan.start):  # type: ignore[union-attr]
             raise ValueError("SimWorld starts from the plain prompt only; use a live world for hints and continuations")
-        return self._answer(Rollouts.asked(plan, self.pool, self._version), plan, self._prompts)
+        return self._answer(Rollouts.of_plan(plan, self.pool, self._version), plan, self._prompts)
 
     def _keys(self, rollouts: Rollouts, prompts: Prompts) -> np.ndarray:
         """(R,) uint64, a hash of (seed, prompt id, step, purpose, ordinal): of what the rollout id says."""
@@ -205,7 +205,7 @@ class SimWorld:
         """The evaluation set under the current policy, purpose "eval", `eval_samples` rollouts a prompt."""
         n = len(self.evaluation)
         plan = Plan(np.arange(n), np.full(n, self.eval_samples), purpose=np.full(n, "eval", dtype=object), step=step)
-        asked = Rollouts.asked(plan, self.evaluation, self._version)
+        asked = Rollouts.of_plan(plan, self.evaluation, self._version)
         return self._answer(asked, plan, self._eval_prompts).with_(group=asked.prompt)
 
     def save(self, folder: Path) -> None:
