@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from workbench import tasks
-from workbench.tasks.families import LEVELS, Question
-from workbench.tasks.gym import value
+from workbench.tasks import generators
+from workbench.tasks.family import LEVELS, Question
+from workbench.tasks.generators.reasoning_gym import value
 from workbench.tasks.mixes import MIXES, reserved
 
 FIRST = {
@@ -192,3 +193,20 @@ def test_a_list_of_families_is_a_mix_in_equal_parts():
 def test_errors_say_what_was_given_and_what_there_is(call, error, message):
     with pytest.raises(error, match=message):
         call()
+
+
+def test_a_file_of_generators_brings_its_families(tmp_path, monkeypatch) -> None:
+    (tmp_path / "colours.py").write_text(
+        "from workbench.tasks.family import Question, counted\n"
+        "pairs = [('grass', 'green'), ('snow', 'white'), ('coal', 'black'), ('blood', 'red'), ('a lemon', 'yellow')]\n"
+        "asked = [Question(f'What colour has {a}?', f'The colour of {a} is', b) for a, b in pairs]\n"
+        "FAMILIES = [counted('colours', 'easy', 'word', float('nan'), asked)]\n"
+    )
+    monkeypatch.setattr(generators, "__path__", [*generators.__path__, str(tmp_path)])
+    tasks.families.cache_clear()
+    try:
+        assert list(tasks.families())[-1] == "colours"
+        task = tasks.load(["colours"], size=3, evaluation=1)
+        assert set(task.pool.stratum) == {"colours"}
+    finally:
+        tasks.families.cache_clear()

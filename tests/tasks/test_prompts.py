@@ -135,7 +135,9 @@ def test_importing_tasks_brings_in_neither_torch_nor_data_libraries():
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "set()\n"
 
 
-@pytest.mark.parametrize("module", ["workbench.tasks", "workbench.tasks.gym", "workbench.tasks.verifiers"])
+@pytest.mark.parametrize(
+    "module", ["workbench.tasks", "workbench.tasks.generators.reasoning_gym", "workbench.tasks.verifiers"]
+)
 def test_the_examples_of_the_docstrings(module):
     import doctest
     import importlib

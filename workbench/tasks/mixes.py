@@ -11,13 +11,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import cache
 from hashlib import sha256
+from importlib import import_module
 from itertools import islice
+from pkgutil import iter_modules
 from zlib import crc32
 
 import numpy as np
 
-from workbench.tasks.families import Family, Question, own
-from workbench.tasks.gym import gym
+from workbench.tasks import generators
+from workbench.tasks.family import Family, Question
 from workbench.types import Pool
 
 Parts = tuple[tuple[str, ...], ...]
@@ -41,8 +43,9 @@ _EVALUATED = 1 / 4
 
 @cache
 def families() -> dict[str, Family]:
-    """All families by name, those made here before those of reasoning-gym."""
-    return {f.name: f for f in (*own(), *gym())}
+    """All families by name: those of the files in `generators`, in the order of the files."""
+    files = [import_module(f"{generators.__name__}.{m.name}") for m in iter_modules(generators.__path__)]
+    return {f.name: f for file in files for f in file.FAMILIES}
 
 
 def family(name: str) -> Family:

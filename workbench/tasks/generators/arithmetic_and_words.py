@@ -1,4 +1,4 @@
-"""Families of short questions with a prefilled answer, from very easy to out of reach for a 135 M model.
+"""Arithmetic and word questions with a prefilled answer, from very easy to out of reach for a 135 M model.
 
 A family lists its questions: all of them where they can be counted, an endless stream where they cannot. The
 answer is started for the model ("12 + 7 ="), which lifts the pass rate of SmolLM2-135M on one-digit addition from
@@ -8,58 +8,12 @@ before any training: 32 prompts x 8 samples, temperature 1, 8 tokens, bf16.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
 from itertools import product
-from typing import NamedTuple
 
 import numpy as np
 
-LEVELS = ("easy", "middle", "hard", "out")
-"""Pass rates: easy 0.75 and more, middle 0.3-0.5, hard 0.1-0.3, out (of reach) below 0.1."""
-
-KINDS = ("number", "list", "word", "text")
-"""What an answer is: one number, numbers in order, one word, any text."""
-
-
-class Question(NamedTuple):
-    """What the user asks, how the answer is started, and what should follow."""
-
-    text: str
-    prefix: str
-    answer: str
-
-    @property
-    def key(self) -> str:
-        """What makes two questions the same: "Calculate 8 * 4." and "What is 8 * 4?" both start the answer "8 * 4 ="."""
-        return self.prefix if any(c.isdigit() for c in self.prefix) else self.text
-
-
-@dataclass(frozen=True)
-class Family:
-    """Questions of one form.
-
-    stream(rng) yields questions, each at most once where `size` is known and for ever where it is None.
-    pass_rate: SmolLM2-135M-Instruct, sampled, untrained; NaN where nobody measured it.
-    """
-
-    name: str
-    level: str
-    kind: str
-    pass_rate: float
-    stream: Callable[[np.random.Generator], Iterator[Question]] = field(repr=False)
-    size: int | None = None
-    source: str = "workbench"
-
-
-def _counted(name: str, level: str, kind: str, pass_rate: float, questions: Sequence[Question]) -> Family:
-    """A family all of whose questions are known; its stream is a permutation."""
-
-    def stream(rng: np.random.Generator) -> Iterator[Question]:
-        return (questions[i] for i in rng.permutation(len(questions)))
-
-    return Family(name, level, kind, pass_rate, stream, len(questions))
-
+from workbench.tasks.family import Family, Question, counted
 
 _APPLY: dict[str, Callable[[int, int], int]] = {
     "+": lambda a, b: a + b,
@@ -154,24 +108,22 @@ def _items(rng: np.random.Generator) -> Iterator[Question]:
 _DIGIT, _TWO = range(1, 10), range(10, 100)
 
 
-def own() -> list[Family]:
-    """The families made here, hardest last; reasoning-gym's are in `gym`."""
-    return [
-        _counted("mul 1dx1d", "easy", "number", 0.75, _sums(range(2, 10), range(2, 10), "*")),
-        _counted("add 1d+1d", "easy", "number", 0.82, _sums(_DIGIT, _DIGIT, "+")),
-        _counted("add 0 or mul 1", "easy", "number", 0.91, _unchanged()),
-        Family("max of 3 2d", "middle", "number", 0.47, _largest),
-        _counted("mul 2dx1d", "middle", "number", 0.32, _sums(range(10, 31), range(2, 10), "*")),
-        _counted("add 2d+2d", "hard", "number", 0.18, _sums(_TWO, _TWO, "+")),
-        _counted("number before/after", "hard", "number", 0.27, _neighbours()),
-        _counted("sub <=20", "hard", "number", 0.26, _sums(range(1, 21), range(1, 21), "-", negative=False)),
-        _counted("count letter", "hard", "number", 0.18, _letter_counts()),
-        _counted("half/double", "hard", "number", 0.11, _halves()),
-        _counted("add 2d+1d", "hard", "number", 0.14, _sums(_TWO, _DIGIT, "+")),
-        _counted("sub 2d-1d", "out", "number", 0.05, _sums(_TWO, _DIGIT, "-")),
-        _counted("last letter", "out", "word", 0.04, _last_letters()),
-        Family("sort 3 numbers", "out", "list", 0.00, _sorted),
-        _counted("3 terms 1d +-", "out", "number", 0.06, _sums(_DIGIT, _DIGIT, "+-", terms=3)),
-        _counted("sub 2d-2d", "out", "number", 0.07, _sums(_TWO, _TWO, "-", negative=False)),
-        Family("item of list", "out", "word", 0.05, _items),
-    ]
+FAMILIES = [
+    counted("mul 1dx1d", "easy", "number", 0.75, _sums(range(2, 10), range(2, 10), "*")),
+    counted("add 1d+1d", "easy", "number", 0.82, _sums(_DIGIT, _DIGIT, "+")),
+    counted("add 0 or mul 1", "easy", "number", 0.91, _unchanged()),
+    Family("max of 3 2d", "middle", "number", 0.47, _largest),
+    counted("mul 2dx1d", "middle", "number", 0.32, _sums(range(10, 31), range(2, 10), "*")),
+    counted("add 2d+2d", "hard", "number", 0.18, _sums(_TWO, _TWO, "+")),
+    counted("number before/after", "hard", "number", 0.27, _neighbours()),
+    counted("sub <=20", "hard", "number", 0.26, _sums(range(1, 21), range(1, 21), "-", negative=False)),
+    counted("count letter", "hard", "number", 0.18, _letter_counts()),
+    counted("half/double", "hard", "number", 0.11, _halves()),
+    counted("add 2d+1d", "hard", "number", 0.14, _sums(_TWO, _DIGIT, "+")),
+    counted("sub 2d-1d", "out", "number", 0.05, _sums(_TWO, _DIGIT, "-")),
+    counted("last letter", "out", "word", 0.04, _last_letters()),
+    Family("sort 3 numbers", "out", "list", 0.00, _sorted),
+    counted("3 terms 1d +-", "out", "number", 0.06, _sums(_DIGIT, _DIGIT, "+-", terms=3)),
+    counted("sub 2d-2d", "out", "number", 0.07, _sums(_TWO, _TWO, "-", negative=False)),
+    Family("item of list", "out", "word", 0.05, _items),
+]

@@ -14,7 +14,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from workbench.tasks.families import Family, Question
+from workbench.tasks.family import Family, Question
 
 _OPS = {"+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv}
 
@@ -112,24 +112,22 @@ def _family(name: str, level: str, kind: str, pass_rate: float, data_set: str, a
     return Family(name, level, kind, pass_rate, stream, source=f"reasoning-gym {data_set}")
 
 
-def gym() -> list[Family]:
-    """The families drawn from reasoning-gym."""
-    return [
-        _family("rg chain_sum 2t", "middle", "number", 0.34, "chain_sum", _arithmetic,
-                min_terms=2, max_terms=2, min_digits=1, max_digits=2),
-        _family("rg basic_arithmetic", "middle", "number", 0.40, "basic_arithmetic", _calculate,
-                min_terms=2, max_terms=3, min_digits=1, max_digits=1, allow_parentheses=False, allow_negation=False),
-        _family("rg products", "middle", "number", 0.47, "products", _arithmetic, min_digits=1, max_digits=2),
-        _family("rg gcd", "hard", "number", 0.16, "gcd", _pair("greatest common divisor"), max_value=30),
-        _family("rg lcm", "hard", "number", 0.27, "lcm", _pair("least common multiple"), max_value=12),
-        _family("rg number_sequence", "out", "number", 0.04, "number_sequence", _sequence,
-                min_terms=4, max_terms=5, min_value=0, max_value=20, max_complexity=1),
-        _family("rg chain_sum 3t", "out", "number", 0.08, "chain_sum", _arithmetic,
-                min_terms=3, max_terms=3, min_digits=1, max_digits=1),
-        _family("rg simple_equations", "out", "number", 0.06, "simple_equations", _equation,
-                min_terms=2, max_terms=2, min_value=1, max_value=9),
-        _family("rg letter_counting", "out", "number", 0.05, "letter_counting", _letters, min_words=1, max_words=1),
-        _family("rg leg_counting", "out", "number", 0.00, "leg_counting", _legs,
-                min_animals=1, max_animals=1, max_instances=6),
-        _family("rg spell_backward", "out", "word", 0.00, "spell_backward", _backward, min_word_len=3, max_word_len=3),
-    ]  # fmt: skip
+FAMILIES = [
+    _family("rg chain_sum 2t", "middle", "number", 0.34, "chain_sum", _arithmetic,
+            min_terms=2, max_terms=2, min_digits=1, max_digits=2),
+    _family("rg basic_arithmetic", "middle", "number", 0.40, "basic_arithmetic", _calculate,
+            min_terms=2, max_terms=3, min_digits=1, max_digits=1, allow_parentheses=False, allow_negation=False),
+    _family("rg products", "middle", "number", 0.47, "products", _arithmetic, min_digits=1, max_digits=2),
+    _family("rg gcd", "hard", "number", 0.16, "gcd", _pair("greatest common divisor"), max_value=30),
+    _family("rg lcm", "hard", "number", 0.27, "lcm", _pair("least common multiple"), max_value=12),
+    _family("rg number_sequence", "out", "number", 0.04, "number_sequence", _sequence,
+            min_terms=4, max_terms=5, min_value=0, max_value=20, max_complexity=1),
+    _family("rg chain_sum 3t", "out", "number", 0.08, "chain_sum", _arithmetic,
+            min_terms=3, max_terms=3, min_digits=1, max_digits=1),
+    _family("rg simple_equations", "out", "number", 0.06, "simple_equations", _equation,
+            min_terms=2, max_terms=2, min_value=1, max_value=9),
+    _family("rg letter_counting", "out", "number", 0.05, "letter_counting", _letters, min_words=1, max_words=1),
+    _family("rg leg_counting", "out", "number", 0.00, "leg_counting", _legs,
+            min_animals=1, max_animals=1, max_instances=6),
+    _family("rg spell_backward", "out", "word", 0.00, "spell_backward", _backward, min_word_len=3, max_word_len=3),
+]  # fmt: skip
