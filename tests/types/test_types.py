@@ -73,7 +73,6 @@ def test_joined_plans_miss_no_reason() -> None:
     both = Plan.concat([Plan([0], [2], why={"p": np.array([0.5])}), Plan([1, 2], [1, 1])])
     assert both.n_rollouts == 4
     assert np.array_equal(both.why["p"], [0.5, np.nan, np.nan], equal_nan=True)
-    assert next(a.why["p"] for a in both.asks()) == 0.5
 
 
 def test_rollout_ids_name_step_prompt_and_ordinal() -> None:

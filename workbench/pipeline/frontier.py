@@ -7,9 +7,9 @@ decide as each would beside one that never acts, and no method has to know of th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Generic, NamedTuple, TypeVar
+from typing import Generic, Literal, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -40,7 +40,7 @@ def branch_of(hooks: Sequence[Hook[Fork]]) -> Branch:
         for fork in made[1:]:
             forks = fork.width > 1
             at, token = np.where(forks, fork.at, at), chosen(forks, fork.token, token)
-        return Fork(width, at, token, _why(made), _memory(made))
+        return Fork(width, at, token, _joined(made, "why"), _joined(made, "memory"))
 
     return Branch(act, Pauses.of(hook.checkpoint for hook in hooks))
 
@@ -57,7 +57,7 @@ def prune_of(hooks: Sequence[Hook[Cut]]) -> Prune:
             finish = np.where(cut.width == 0, "pruned" if cut.finish is None else cut.finish, finish)
         width = np.min([c.width for c in made], axis=0) if made else np.ones(b, np.int64)
         chance = np.prod([c.propensity for c in made], axis=0) if made else np.ones(b)
-        return Cut(width, reason, chance, _memory(made), finish, _why(made))
+        return Cut(width, reason, chance, _joined(made, "memory"), finish, _joined(made, "why"))
 
     return Prune(act, Pauses.of(hook.checkpoint for hook in hooks))
 
@@ -113,11 +113,6 @@ def chosen(first: np.ndarray, one: np.ndarray, other: np.ndarray) -> np.ndarray:
     return np.where(first[:, None], a, b)
 
 
-def _why(made: Sequence[Fork | Cut]) -> Mapping[str, np.ndarray]:
-    """The figures of all methods."""
-    return {k: v for m in made for k, v in m.why.items()}
-
-
-def _memory(made: Sequence[Fork | Cut]) -> Mapping[str, np.ndarray]:
-    """The scratch columns of all methods."""
-    return {k: v for m in made for k, v in m.memory.items()}
+def _joined(made: Sequence[Fork | Cut], columns: Literal["why", "memory"]) -> dict[str, np.ndarray]:
+    """The figures, or the scratch, of all methods."""
+    return {name: column for m in made for name, column in getattr(m, columns).items()}

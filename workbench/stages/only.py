@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-import numpy as np
-
-from workbench.stages.method import Method, State
-from workbench.types import Pool, Step
+from workbench.stages.method import Method
 from workbench.types.checkpoint import Checkpoint
 
 
 class Only(Method):
-    """A method reduced to some of its verbs: `Only(Xrpo(), "allocate")`; it observes as before."""
+    """A method reduced to some of its verbs: `Only(Xrpo(), "allocate")`; its state and beliefs are the whole method's."""
 
     def __init__(self, method: Method, *verbs: str) -> None:
         missing = [v for v in verbs if v not in method.verbs]
@@ -23,20 +18,8 @@ class Only(Method):
             )
         self.method, self.only = method, verbs
         self.card, self.needs, self.effects = method.card, method.needs, method.effects  # type: ignore[misc]
-        for verb in verbs:
-            setattr(self, verb, getattr(method, verb))
-
-    def init(self, pool: Pool) -> State:
-        """The state of the whole method."""
-        return self.method.init(pool)
-
-    def observe(self, state: State, step: Step) -> State:
-        """The whole method observes."""
-        return self.method.observe(state, step)
-
-    def reveal(self, state: State) -> Mapping[str, np.ndarray]:
-        """The beliefs of the whole method."""
-        return self.method.reveal(state)
+        for name in ("init", "observe", "reveal", *verbs):
+            setattr(self, name, getattr(method, name))
 
     @property
     def settings(self) -> dict[str, object]:

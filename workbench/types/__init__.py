@@ -10,7 +10,7 @@ comes back (`rollouts`), what is made of it (`step`, `loss`).
 from workbench.types.columns import Ragged
 from workbench.types.frontier import Cut, Fork, Frontier, Paused
 from workbench.types.loss import Batch, Loss
-from workbench.types.plan import PURPOSES, Ask, Budget, Node, Picked, Plan, Resume, Text
+from workbench.types.plan import PURPOSES, Budget, Node, Picked, Plan, Resume, Text
 from workbench.types.pool import Pool
 from workbench.types.rollouts import Rollouts
 from workbench.types.step import FATES, Advantage, Draft, Event, Step
@@ -19,7 +19,6 @@ __all__ = [
     "FATES",
     "PURPOSES",
     "Advantage",
-    "Ask",
     "Batch",
     "Budget",
     "Cut",

@@ -50,41 +50,30 @@ class Checkpoint(NamedTuple):
 
 
 class Pauses(NamedTuple):
-    """Where rollouts pause for several checkpoints: wherever one of them wants it. parts: each of them, once."""
+    """Where rollouts pause for several checkpoints: wherever one of them wants it. parts: each of them, once; entropy: the
+    least of their thresholds; markers and keeps of all; top: the most that any wants to see; hidden: whether any does."""
 
     parts: tuple[Checkpoint, ...] = ()
+    entropy: float | None = None
+    markers: tuple[str, ...] = ()
+    keeps: tuple[str, ...] = ()
+    top: int = 0
+    hidden: bool = False
 
     @classmethod
     def of(cls, wanted: Iterable[Checkpoint | Pauses]) -> Pauses:
         """Wherever any of several wants it."""
         every = [part for w in wanted for part in (w.parts if isinstance(w, Pauses) else (w,))]
-        return cls(tuple(dict.fromkeys(every)))
+        parts = tuple(dict.fromkeys(every))
+        return cls(
+            parts,
+            min((p.entropy for p in parts if p.entropy is not None), default=None),
+            tuple(dict.fromkeys(m for p in parts for m in p.markers)),
+            tuple(dict.fromkeys(name for p in parts for name in p.keeps)),
+            max((p.top for p in parts), default=0),
+            any(p.hidden for p in parts),
+        )
 
     def ahead(self, n: np.ndarray) -> np.ndarray:
         """(B,) int64 tokens from n (B,) to the next place of any."""
         return np.min([np.full(len(n), NOWHERE), *(part.ahead(n) for part in self.parts)], axis=0)
-
-    @property
-    def entropy(self) -> float | None:
-        """The least of the thresholds, None without any."""
-        return min((p.entropy for p in self.parts if p.entropy is not None), default=None)
-
-    @property
-    def markers(self) -> tuple[str, ...]:
-        """The markers of all."""
-        return tuple(dict.fromkeys(m for p in self.parts for m in p.markers))
-
-    @property
-    def top(self) -> int:
-        """The most likely tokens that any wants to see."""
-        return max((p.top for p in self.parts), default=0)
-
-    @property
-    def hidden(self) -> bool:
-        """Whether any wants to see hidden states."""
-        return any(p.hidden for p in self.parts)
-
-    @property
-    def keeps(self) -> tuple[str, ...]:
-        """What the rows keep for all."""
-        return tuple(dict.fromkeys(name for p in self.parts for name in p.keeps))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -51,18 +51,6 @@ class Resume(NamedTuple):
     """Start an ask where an unfinished rollout stopped."""
 
     rollout: str
-
-
-class Ask(NamedTuple):
-    """One row of a plan: n rollouts of one prompt, and why."""
-
-    prompt: int
-    n: int
-    max_tokens: int | None = None
-    start: Node | Text | Resume | None = None
-    purpose: str = "train"
-    context: str = ""
-    why: Mapping[str, float] = MappingProxyType({})
 
 
 class Picked(NamedTuple):
@@ -211,20 +199,6 @@ class Plan:
             why=why,
             **columns,
         )
-
-    def asks(self) -> Iterator[Ask]:
-        """The plan row by row, for people and for asks that need Python."""
-        figures = self.figures
-        for i in range(len(self)):
-            yield Ask(
-                int(self.prompt[i]),
-                int(self.n[i]),
-                int(self.max_tokens[i]) or None,
-                self.start[i],
-                str(self.purpose[i]),
-                str(self.context[i]),
-                {name: float(column[i]) for name, column in figures.items()},
-            )
 
     @staticmethod
     def concat(plans: Sequence[Plan]) -> Plan:
