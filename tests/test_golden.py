@@ -27,6 +27,9 @@ FOLDER = Path(os.environ.get("GOLDEN") or Path(__file__).parent / "golden")
 
 MODULES = {
     "baselines": "workbench.numerics.estimators",
+    "duet": "workbench.methods.duet.pricing",
+    "echo": "workbench.methods.echo.certainty",
+    "trace": "workbench.methods.trace.continuations",
     "tree-store": "workbench.numerics.trees",
     "jet-rl-and-sol-rl": "workbench.methods.jet_rl",
     "sparserl-sync": "workbench.numerics.sparse_sync",

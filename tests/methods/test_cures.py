@@ -1,17 +1,8 @@
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from workbench.methods.cures import (
-    Cures,
-    align_to_workers,
-    grad_sigma,
-    rollout_quota,
-    sampling_probs,
-    sampling_probs_code,
-    success_posterior_mean,
-)
+from tests.vectors.estimates import success_posterior_mean
+from workbench.methods.cures import Cures
 from workbench.methods.grpo import Grpo
 from workbench.pipeline import Pipeline, run
 from workbench.testing.scripted import ScriptedWorld, pool_of
@@ -21,75 +12,15 @@ from workbench.worlds.sim.world import SimWorld
 
 def test_edges() -> None:
     assert success_posterior_mean([0], [0]).tolist() == [0.5]
-    assert sampling_probs([], 1.0).tolist() == []
-    assert rollout_quota([0.0, 0.0, 0.0], 8).rounded_exact.tolist() == [3, 3, 2]
-    assert rollout_quota([], 0).rounded_exact.tolist() == []
-    assert rollout_quota([1e-311, 1e-311], 4).raw.tolist() == [2.0, 2.0]
-    assert align_to_workers([], 4).tolist() == []
-    assert align_to_workers([4, 4], 4).tolist() == [4, 4]
-    assert align_to_workers([1], 8).tolist() == [8]
-    assert grad_sigma(0, 0) == 0.0
-    assert grad_sigma(4, 4, [1.0, 2.0, 3.0, 4.0]) == 0.0
-    assert grad_sigma(2, 4) == 0.5
-
-
-def test_rounding_half_to_even_drifts_and_largest_remainders_do_not() -> None:
-    got = rollout_quota([1.0, 1.0], 5)
-    assert got.raw.tolist() == [2.5, 2.5]
-    assert got.rounded_code.tolist() == [2, 2]
-    assert got.rounded_exact.tolist() == [3, 2]
 
 
 def test_errors() -> None:
     with pytest.raises(ValueError, match="5 successes of 4"):
         success_posterior_mean([5], [4])
-    with pytest.raises(ValueError, match="must be positive, got tau=0"):
-        sampling_probs([0.5], 0)
     with pytest.raises(ValueError, match="n_probe must be 1 or more, got 0"):
         Cures(n_probe=0)
     with pytest.raises(ValueError, match=r"got tau=-1\.0"):
         Cures(tau=-1.0)
-
-
-norms = st.lists(st.floats(0, 10), min_size=1, max_size=6)
-
-
-@given(norms, norms)
-def test_sigma_is_the_spread_of_reward_times_norm(right: list[float], wrong: list[float]) -> None:
-    n = len(right) + len(wrong)
-    a = len(right) / n
-    x = np.concatenate([(1 - a) * np.array(right), -a * np.array(wrong)])
-    got = grad_sigma(len(right), n, right, wrong)
-    assert got >= 0
-    assert np.isclose(got**2, (x**2).mean() - x.mean() ** 2, atol=1e-9)
-
-
-@given(st.lists(st.floats(0, 1), min_size=1, max_size=12), st.floats(0.05, 5))
-def test_chances_are_symmetric_about_one_half(p: list[float], tau: float) -> None:
-    got = sampling_probs(p, tau)
-    assert np.isclose(got.sum(), 1)
-    assert np.allclose(got, sampling_probs(1 - np.array(p), tau))
-
-
-@given(st.lists(st.integers(0, 8), min_size=1, max_size=8))
-def test_the_released_temperature_is_all_but_uniform(accepted: list[int]) -> None:
-    got = sampling_probs_code(np.full(len(accepted), 0.5), accepted)
-    assert np.allclose(got.probs, 1 / len(accepted), rtol=0.006)
-
-
-@given(st.lists(st.floats(0, 5), min_size=1, max_size=9), st.integers(0, 200))
-def test_exact_quotas_meet_the_total(sigma: list[float], total: int) -> None:
-    got = rollout_quota(sigma, total)
-    assert got.rounded_exact.sum() == total
-    assert (np.abs(got.rounded_exact - got.raw) < 1 + 1e-6).all()
-
-
-@given(st.lists(st.integers(0, 20), min_size=1, max_size=9), st.integers(1, 8))
-def test_aligned_sizes_divide_among_workers(sizes: list[int], workers: int) -> None:
-    got = align_to_workers(sizes, workers)
-    assert got.sum() % workers == 0
-    assert 0 <= got.sum() - sum(sizes) < workers
-    assert (got >= sizes).all()
 
 
 def run_of(world: ScriptedWorld, n_steps: int, budget: Budget, **settings: object) -> list:

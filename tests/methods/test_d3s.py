@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workbench.methods.d3s import D3s, cross_group_select, schedule, select_max_variance, token_topk
+from tests.vectors.counts import cross_group_select, token_topk
+from workbench.methods.d3s import D3s, schedule, select_max_variance
 from workbench.methods.grpo import Grpo
 from workbench.pipeline import Pipeline, run
 from workbench.testing.scripted import draft_of, rollouts_of

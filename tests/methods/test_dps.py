@@ -3,17 +3,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workbench.methods.dps import (
-    PRIORS,
-    Chains,
-    Dps,
-    discretise,
-    expected_transition,
-    predict,
-    select,
-    trajectory,
-    transition_update,
-)
+from tests.vectors.estimates import trajectory, transition_update
+from workbench.methods.dps import PRIORS, Chains, Dps, discretise, expected_transition, predict
 from workbench.methods.grpo import Grpo
 from workbench.pipeline import Pipeline, run
 from workbench.testing.scripted import ScriptedWorld, pool_of
@@ -49,9 +40,7 @@ def test_a_prompt_that_stays_partly_solved_is_expected_to_stay_so() -> None:
     assert trajectory([0.5] * 10, decay=0.7)[-1].mu_prior[1] > 0.6
 
 
-def test_too_many_places() -> None:
-    with pytest.raises(ValueError, match="3 prompts cannot be chosen from 1 candidates"):
-        select([THIRD], 3)
+def test_an_unknown_prior_is_an_error() -> None:
     with pytest.raises(ValueError, match="no prior 'some'"):
         Dps(prior="some")
 

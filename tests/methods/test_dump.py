@@ -3,8 +3,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workbench.methods.dump import Bandit, Dump, draw_batch, learnability, spread, ucb_and_probs, window_append
-from workbench.methods.dump import run as replayed
+from tests.vectors.counts import dump_run as replayed
+from tests.vectors.counts import learnability, window_append
+from workbench.methods.dump import Bandit, Dump, spread, ucb_and_probs
 from workbench.methods.grpo import Grpo
 from workbench.pipeline import Pipeline, run
 from workbench.testing.scripted import ScriptedWorld, pool_of
@@ -34,8 +35,6 @@ def test_errors() -> None:
         ucb_and_probs([1.0], [1], 0)
     with pytest.raises(ValueError, match="advantages of c, but the sources are a, b"):
         replayed(["a", "b"], [{"c": [1.0]}])
-    with pytest.raises(ValueError, match=r"sources \[1\] have no prompt"):
-        draw_batch([0.5, 0.5], [[1], []], 4, np.random.default_rng(0))
 
 
 def test_an_empty_update_changes_nothing() -> None:
@@ -51,11 +50,6 @@ def test_probabilities_sum_to_one_and_follow_the_bound(arms: list, tau: float) -
     assert np.isclose(got.probs.sum(), 1)
     order = np.argsort(got.ucb)
     assert (np.diff(got.probs[order]) >= -1e-12).all()
-
-
-def test_the_papers_draw_follows_the_probabilities() -> None:
-    got = draw_batch([0.8, 0.2], [np.arange(10), np.arange(10, 12)], 5000, np.random.default_rng(0))
-    assert np.isclose((got < 10).mean(), 0.8, atol=0.02)
 
 
 @given(st.lists(st.integers(0, 3), min_size=1, max_size=30), st.integers(0, 40), st.integers(0, 5))

@@ -3,7 +3,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workbench.methods.gdpo import Gdpo, advantage_levels, conditioned_reward, gdpo_advantages, grpo_sum_advantages
+from tests.vectors.estimates import grpo_sum_advantages
+from workbench.methods.gdpo import Gdpo, gdpo_advantages
 from workbench.methods.grpo import Grpo
 from workbench.pipeline import Pipeline, run
 from workbench.testing.scripted import draft_of, rollouts_of
@@ -40,11 +41,6 @@ def test_nothing_and_settled_batches() -> None:
     assert gdpo_advantages([[0.1, 0.1]] * 3, [0, 0, 0], [1, 1]).advantages.tolist() == [0, 0, 0]
     with pytest.raises(ValueError, match="no whiten='row'"):
         gdpo_advantages([[1, 1]], [0], [1, 1], whiten="row")  # type: ignore[arg-type]
-
-
-def test_the_easy_reward_waits_for_the_hard_one() -> None:
-    assert np.allclose(conditioned_reward([1, 1, 1], [0.5, 1, None], 1), [0, 1, np.nan], equal_nan=True)
-    assert advantage_levels([0.0, -0.0]) == 1
 
 
 @given(matrix, st.floats(0.5, 4), st.floats(-3, 3))

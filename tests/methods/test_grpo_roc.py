@@ -3,8 +3,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.vectors.counts import roc_select
 from workbench.methods.grpo import Grpo
-from workbench.methods.grpo_roc import GrpoRoc, format_penalty, keep_counts, roc_select
+from workbench.methods.grpo_roc import GrpoRoc, format_penalty, keep_counts
 from workbench.pipeline import Pipeline, run
 from workbench.testing.scripted import draft_of, rollouts_of
 from workbench.types import Advantage, Budget

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workbench.methods import adhint, nudgerl, sage_hint, scope
+from tests.vectors.estimates import group_after_repair
+from workbench.methods import adhint, nudgerl
 from workbench.methods.adhint import Adhint
 from workbench.methods.echo import Echo
 from workbench.methods.ettrl import Ettrl
@@ -133,16 +134,9 @@ def test_a_hint_is_never_the_whole_reference() -> None:
     assert [adhint.hint_tokens(1.0, n) for n in (0, 1, 2, 10)] == [0, 0, 1, 9]
 
 
-def test_gate_is_largest_at_a_half_and_concave() -> None:
-    p = np.linspace(0, 1, 101)
-    u = sage_hint.gate(p, 8)
-    assert u.argmax() == 50
-    assert (np.diff(u, 2) < 1e-12).all()
-
-
 @given(rewards)
 def test_a_failed_repair_changes_nothing(group: list[float]) -> None:
-    made = scope.group_after_repair(group, [0], [0.0])
+    made = group_after_repair(group, [0], [0.0])
     assert made.rewards.tolist() == group
     assert made.replaced == []
 

@@ -10,8 +10,6 @@ from workbench.methods.insight import (
     beta_entropy,
     mutual_information,
     posterior_update,
-    select,
-    variance_reduction,
     wmi,
 )
 from workbench.numerics.beliefs import Belief
@@ -44,12 +42,9 @@ def test_no_overflow_and_no_prior() -> None:
     assert wmi(1, 1, 8, 3.0, 3.0).weight < 1e-8
     assert wmi(1, 1, 8, 3.0, 1e6).score == 0
     assert wmi([0.0, 5.0, 0.0], [0.0, 0.0, 5.0], 8).score.tolist() == [0.0, 0.0, 0.0]
-    assert variance_reduction(0, 0) == 0
 
 
 def test_errors() -> None:
-    with pytest.raises(ValueError, match="3 prompts cannot be chosen from 1 candidates"):
-        select([[1, 1]], 8, 3)
     with pytest.raises(ValueError, match="9 successes of 8"):
         posterior_update(1, 1, 9, 8)
     with pytest.raises(ValueError, match="no criterion 'luck'"):
@@ -72,16 +67,6 @@ def test_predictive_is_a_distribution_with_the_beliefs_mean(a: float, b: float, 
     pmf = beta_binomial_pmf(a, b, K)
     assert np.isclose(pmf.sum(), 1)
     assert np.isclose(pmf @ np.arange(K + 1), K * a / (a + b))
-
-
-@given(evidence, evidence)
-def test_expected_variance_falls_by_its_formula(a: float, b: float) -> None:
-    def variance(x: float, y: float) -> float:
-        return x * y / (x + y) ** 2 / (x + y + 1)
-
-    phi = a / (a + b)
-    after = phi * variance(a + 1, b) + (1 - phi) * variance(a, b + 1)
-    assert np.isclose(variance(a, b) - after, variance_reduction(a, b), rtol=1e-6, atol=1e-12)
 
 
 def test_entropy_of_the_uniform_law_is_the_largest() -> None:

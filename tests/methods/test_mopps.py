@@ -3,13 +3,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.vectors.estimates import posterior_sequence
 from workbench.methods.grpo import Grpo
 from workbench.methods.mc_grpo import McGrpo
 from workbench.methods.mopps import (
     Mopps,
     draw,
     expected_sq_distance,
-    posterior_sequence,
     posterior_update,
     select_threshold_fallback,
     select_topk,

@@ -3,18 +3,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.vectors.estimates import mssr_advantages, tracker_step
 from workbench.methods.grpo import Grpo
-from workbench.methods.mssr import (
-    Mssr,
-    _folded,
-    adaptive_rho,
-    mssr_advantages,
-    surprisal_entropy,
-    tracker_init,
-    tracker_step,
-    tracker_value,
-    whitened,
-)
+from workbench.methods.mssr import Mssr, adaptive_rho, folded, tracker_init, tracker_value, whitened
 from workbench.pipeline import Pipeline, run
 from workbench.testing.scripted import draft_of, pool_of, rollouts_of
 from workbench.types import Advantage, Budget, Ragged
@@ -36,7 +27,7 @@ def test_the_author_rule_jumps_and_the_other_falls() -> None:
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 1)), max_size=12), st.floats(0.5, 1))
 def test_outcomes_of_one_prompt_count_in_order(outcomes: list, rho: float) -> None:
     alpha, beta = np.array([4.0, 8.0, 0.0]), np.array([4.0, 0.0, 8.0])
-    got = _folded(
+    got = folded(
         alpha, beta, np.array([p for p, _ in outcomes], np.int64), np.array([y for _, y in outcomes], float), rho
     )
     for prompt, y in outcomes:
@@ -58,7 +49,6 @@ def test_batches_of_one_and_settled_batches() -> None:
     assert whitened([0.1, 0.1, None], [0.5, 0.5, 0.5]).tolist() == [0, 0, 0]
     got = mssr_advantages([1, 1], [0.5, 0.5], [[1.0], [2.0]], [[1], [1]])
     assert got.psi.tolist() == [[0], [0]]
-    assert surprisal_entropy([[0.0, -1.0]], [[1, 0]]).tolist() == [[0, 0]]
 
 
 @given(

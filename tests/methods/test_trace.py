@@ -6,8 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from workbench.methods.grpo import Grpo
-from workbench.methods.trace import (
-    Trace,
+from workbench.methods.trace import Trace
+from workbench.methods.trace.continuations import (
+    _greedy_roots,
     prefix_allocation,
     prefix_value,
     root_allocation,
@@ -15,7 +16,6 @@ from workbench.methods.trace import (
     tree_advantages,
     tree_values,
 )
-from workbench.methods.trace.continuations import _greedy_roots
 from workbench.pipeline import Pipeline, run
 from workbench.testing.scripted import pool_of
 from workbench.types import Budget, Draft

@@ -7,8 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.vectors.april_model import simulate
+from tests.vectors.counts import capacity_assign, prune_subtree
 from tests.vectors.losses import balanced_clip
-from workbench.methods import april, arrol, branchgrpo, echo, ettrl, latr
+from tests.vectors.searches import plan_branch, prune_scan
+from workbench.methods import arrol, branchgrpo, ettrl, latr
+from workbench.methods.echo.certainty import branch_width
 from workbench.methods.ettrl import Ettrl
 from workbench.methods.grpo import Grpo
 from workbench.numerics.estimators import group_advantages
@@ -54,15 +58,6 @@ def test_a_flat_group_is_plain_grpo() -> None:
     assert made.advantage[1:] == pytest.approx(group_advantages(reward, [0] * 4, "grpo", 1e-8).advantages)
 
 
-def test_width_pruning_keeps_the_best_and_the_worst_once() -> None:
-    # root, two branches, then chains of four edges below the last fork
-    parent = [None, 0, 0, 1, 2, 3, 4]
-    a = [0, 0, 0, 0.9, -0.9, 0.1, -0.2]
-    assert branchgrpo.prune_edges(parent, a, [], 0, 2, 0.5).tolist() == [1, 2, 3, 4]
-    assert branchgrpo.prune_edges(parent, a, [], 0, 1, 0.5).tolist() == [1, 2, 3, 6]
-    assert branchgrpo.prune_edges([None, 0, 1], [0, 0, 0.3], [], 0, 2, 0.5).tolist() == [1, 2]
-
-
 @given(st.lists(unit, min_size=1, max_size=30), st.floats(0.15, 0.85), unit)
 def test_arrol_keeps_kappa_of_its_buffer(q: list[float], kappa: float, rho: float) -> None:
     made = arrol.survival(q, q, kappa, rho, 0.5, 0.1, 0.9)
@@ -84,7 +79,7 @@ def test_arrol_refuses_a_share_that_cannot_be_reached() -> None:
 )
 @settings(max_examples=60)
 def test_april_loses_no_token_and_no_group(lengths: list[list[int]], target: int, oversample: int) -> None:
-    rounds = april.simulate(lengths, target, oversample, 20)
+    rounds = simulate(lengths, target, oversample, 20)
     trained = [g for r in rounds for g in r.train]
     assert sorted(trained) == list(range(len(lengths)))
     assert sum(r.train_tokens for r in rounds) == sum(map(sum, lengths))
@@ -98,7 +93,7 @@ def test_april_loses_no_token_and_no_group(lengths: list[list[int]], target: int
 def test_latr_never_holds_more_branches_than_there_is_room(rows: list[list[bool]], capacity: int) -> None:
     keep = np.array(rows)
     keep[:, 0] = True
-    made = latr.capacity_assign(keep, np.zeros(len(keep), bool), capacity)
+    made = capacity_assign(keep, np.zeros(len(keep), bool), capacity)
     assert made.n_next <= max(capacity, len(keep))
     assert made.n_next + made.n_suppressed == keep.sum()
     assert (made.state[:, 0] == 0).all()
@@ -114,8 +109,8 @@ def test_likeness_of_token_windows(a: list[int], b: list[int]) -> None:
 
 
 def test_latr_prunes_a_branch_with_all_that_grew_from_it_but_never_a_root() -> None:
-    assert latr.prune_subtree([None, 0, 1, 2, 0], [1]) == ([1, 2, 3], [0, 4])
-    assert latr.prune_subtree([None, 0], [0]) == ([], [0, 1])
+    assert prune_subtree([None, 0, 1, 2, 0], [1]) == {"removed": [1, 2, 3], "kept": [0, 4]}
+    assert prune_subtree([None, 0], [0]) == {"removed": [], "kept": [0, 1]}
     assert latr.tree_share(10, {0: 0.25}, 5) == (0.25, 2, 8)
 
 
@@ -131,15 +126,15 @@ def test_aepo_clips_the_value_as_ppo_does(log_ratio: float, advantage: float) ->
 
 @given(st.floats(0, 10), st.floats(0.01, 5))
 def test_echo_width_stays_in_its_bounds(entropy: float, confidence: float) -> None:
-    assert 1 <= echo.branch_width(entropy, confidence).width <= 4
+    assert 1 <= branch_width(entropy, confidence).width <= 4
 
 
 def test_echo_without_tokens_plans_nothing() -> None:
-    assert echo.plan_branch([], [], [], {}) == (None, None)
-    assert echo.prune_scan([], [], [], {}) == (None, None)
-    assert echo.prune_scan([0.9, 0.3], [0.9, 0.9], [0, 0], {}) == (1, "low_confidence")
-    spike = echo.prune_scan([0.9] * 4, [0.9] * 4, [0.1, 0.2, 0.6, 0.1], {})
-    assert spike == (2, "entropy_spike")
+    assert tuple(plan_branch([], [], [], {}).values()) == (None, None)
+    assert tuple(prune_scan([], [], [], {}).values()) == (None, None)
+    assert tuple(prune_scan([0.9, 0.3], [0.9, 0.9], [0, 0], {}).values()) == (1, "low_confidence")
+    spike = prune_scan([0.9] * 4, [0.9] * 4, [0.1, 0.2, 0.6, 0.1], {})
+    assert tuple(spike.values()) == (2, "entropy_spike")
 
 
 def test_a_tie_of_votes_goes_to_the_first_answer_and_no_answer_to_nobody() -> None:

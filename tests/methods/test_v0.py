@@ -3,8 +3,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.vectors.estimates import v0_lite_predict
 from workbench.methods.grpo import Grpo
-from workbench.methods.v0 import V0, exact_allocation, greedy_allocation, utility, v0_lite_predict
+from workbench.methods.v0 import V0, exact_allocation, greedy_allocation, utility
 from workbench.pipeline import Pipeline, run
 from workbench.types import Budget
 from workbench.worlds.sim.world import SimWorld

@@ -3,8 +3,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.vectors.counts import sequential
 from workbench.methods.grpo import Grpo
-from workbench.methods.v05 import V05, fuse, gain, keep_sampling, sequential
+from workbench.methods.v05 import V05, fuse, gain
 from workbench.numerics.predictors import Context
 from workbench.pipeline import Pipeline, run
 from workbench.testing.scripted import draft_of, pool_of, rollouts_of
@@ -33,7 +34,7 @@ def test_the_largest_gain_is_s_over_k_k_plus_one() -> None:
 
 def test_a_range_of_nothing_and_a_prior_that_fits() -> None:
     assert fuse(0.5, 0.5, 4, 0.0) == (0.0, 0.0, 0.5, 0.0)
-    assert not keep_sampling(0.0, 0.4, 4, 0.0, 16, 1.0)
+    assert gain(fuse(0.0, 0.4, 4, 1.0).deviation_sq, 4, 1.0) == 0
 
 
 def test_streams_at_their_edges() -> None:

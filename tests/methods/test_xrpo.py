@@ -4,9 +4,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
+from tests.vectors.counts import xrpo_allocation as allocation
+from tests.vectors.estimates import xrpo_advantages as advantages
+from tests.vectors.estimates import xrpo_score as score
 from workbench.methods.grpo import Grpo
 from workbench.methods.mc_grpo import McGrpo
-from workbench.methods.xrpo import Xrpo, advantages, allocation, grant, score, seeding_trigger
+from workbench.methods.xrpo import Xrpo, grant
 from workbench.numerics.t_intervals import t_quantile, unit_half_widths
 from workbench.pipeline import Pipeline, run
 from workbench.stages import Only
@@ -63,7 +66,6 @@ def test_below_two_there_is_no_interval() -> None:
 
 def test_nulls_are_left_out() -> None:
     assert score([[1, None, 0]]).n.tolist() == [2]
-    assert seeding_trigger([[0, 0, None, 0, 0], [None, 0, 0, 0]]).tolist() == [True, False]
     made = advantages([1, None, 0], [-4.0, -1.0, -1.0], [4, 4, 4])
     assert made.advantage[1] == made.sharpened[1] == 0
 

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from workbench.numerics.beliefs import Belief
-from workbench.numerics.predictors import Constant, Context, Counted, Kernel, columns, points_of
+from workbench.numerics.predictors import Context, Kernel, columns, points_of
 from workbench.testing.scripted import pool_of
 
 
@@ -40,13 +40,6 @@ def test_zero_and_opposite_embeddings_are_no_nan() -> None:
     points = np.array([[0.0, 0.0], [1.0, 0.0], [-1.0, 0.0]], np.float32)
     p = Kernel(points).fit_context(context([1], [4])).predict(np.arange(3))
     assert np.isfinite(p).all()
-
-
-def test_the_other_predictors() -> None:
-    c = context([1], [3])
-    assert Constant(0.3).fit_context(c).predict(np.arange(2)).tolist() == [0.3, 0.3]
-    counted = Counted(Belief(np.ones(2), np.ones(2))).fit_context(c)
-    assert counted.predict(np.arange(2)).tolist() == [0.5, 4 / 6]
 
 
 def test_a_pool_without_embeddings() -> None:

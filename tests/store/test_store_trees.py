@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from made_steps import made_pool, made_step
 
-from workbench.numerics.trees import Segment, derived, flat_as_tree, subtree_values, token_account
+from workbench.numerics.trees import Segment, derived, subtree_values, token_account
 from workbench.pipeline.fates import fates
 from workbench.store import LedgerError, Store, StoreError, Writer
 from workbench.store.rows import trees
@@ -126,7 +126,11 @@ def test_flat_rollouts_are_trees_without_a_row_of_their_own(tmp_path):
         found = store.sql('SELECT * FROM trees WHERE group_id = 1 ORDER BY segment_depth, "row"').to_pylist()
     mine = step.rollouts.take(step.rollouts.group == 1)
     reward = [None if np.isnan(r) else r for r in mine.reward]
-    wanted = flat_as_tree(0, mine.length.tolist(), reward)
+    leaves = zip(mine.length.tolist(), reward, strict=True)
+    wanted = [
+        Segment("p", None, "prompt"),
+        *(Segment(f"r{i}", "p", "model", n, None, r) for i, (n, r) in enumerate(leaves)),
+    ]
     for row, segment, place, value in zip(found, wanted, derived(wanted).rows, subtree_values(wanted), strict=True):
         assert (row["kind"], row["status"], row["reward"]) == (segment.kind, "live", segment.reward)
         assert row["n_tokens"] == (None if segment.kind == "prompt" else segment.n_tokens)

@@ -7,8 +7,8 @@ formula to the package.
 
 from __future__ import annotations
 
-from tests.vectors import counts, estimates, losses, searches
+from tests.vectors import april_model, counts, estimates, losses, searches
 from tests.vectors.calls import CALLS
 from tests.vectors.without_code import WITHOUT_CODE
 
-__all__ = ["CALLS", "WITHOUT_CODE", "counts", "estimates", "losses", "searches"]
+__all__ = ["CALLS", "WITHOUT_CODE", "april_model", "counts", "estimates", "losses", "searches"]

@@ -12,6 +12,16 @@ from numpy.typing import ArrayLike
 from workbench.types import Batch, Loss
 from workbench.worlds.training.microbatch import shares
 
+
+class Fields(dict):
+    """A result by field name, as a mapping or as attributes."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name in self:
+            return self[name]
+        raise AttributeError(name)
+
+
 CALLS: dict[tuple[str, str], Callable[..., Any]] = {}
 """(file, function) -> what to call in its place."""
 

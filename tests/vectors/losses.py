@@ -13,7 +13,7 @@ from workbench.methods import rlad
 from workbench.methods.aepo import Aepo
 from workbench.methods.async_staleness import AsyncStaleness
 from workbench.methods.brts import STUDENT, TEACHER, Brts
-from workbench.methods.dapo_dynamic_sampling import dynamic_sampling_keep, overlong_penalty
+from workbench.methods.dapo_dynamic_sampling import overlong_penalty
 from workbench.methods.dart import Dart
 from workbench.methods.dots_rr import DotsRr
 from workbench.methods.epo import Epo, History
@@ -24,6 +24,8 @@ from workbench.methods.nudgerl import Nudgerl
 from workbench.methods.otr import Otr
 from workbench.methods.sapo import Sapo
 from workbench.methods.vcpo import Vcpo, row_weights
+from workbench.numerics import flips
+from workbench.numerics.votes import majority_label
 from workbench.testing.scripted import rollouts_of
 from workbench.types import Loss, Ragged
 from workbench.worlds.training.kl_reference import divergence
@@ -318,4 +320,7 @@ def objective(logprob, old_logprob, advantage, clip_low=0.2, clip_high=0.28) -> 
 
 
 calls("baselines", "overlong_penalty")(overlong_penalty)
-calls("baselines", "dynamic_sampling_keep")(dynamic_sampling_keep)
+calls("echo", "majority_label")(majority_label)
+calls("ettrl", "majority_label")(majority_label)
+for _name in ("sign_flips", "flip_prob_exact", "binary_vanish", "flip_prob_from_pool", "posterior_flip"):
+    calls("mc-grpo", _name)(getattr(flips, _name))

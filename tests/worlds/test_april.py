@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from workbench.methods.april import April, simulate
+from tests.vectors.april_model import simulate
+from workbench.methods.april import April
 from workbench.methods.grpo import Grpo
 from workbench.pipeline import Pipeline, run
 from workbench.runs.experiment import Experiment

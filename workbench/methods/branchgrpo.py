@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -21,7 +21,7 @@ CARD = Card(
     source="C*",
     deviations=(
         "written for diffusion; a fork falls between token segments here, each child sampled on its own",
-        "the depth window, and the width of what is trained, are complete as functions; the loop trains every segment, once",
+        "no depth window and no width of what is trained: every segment is trained, once",
         "rollouts that end before a fork leave the tree with fewer leaves",
     ),
     watch="variance between siblings by depth, tokens generated against the flat equivalent",
@@ -96,76 +96,6 @@ def depth_advantages(parent: Sequence[int | None], value: ArrayLike, clip: float
         if len(here) > 1 and (std := v[here].std(ddof=1)) >= SETTLED:
             advantage[here] = (v[here] - v[here].mean()) / (std + EPS)
     return DepthAdvantages(depth, advantage if clip is None else np.clip(advantage, -clip, clip))
-
-
-class Window(NamedTuple):
-    """shift of the window so far, and the depths it covers."""
-
-    shift: int
-    pruned_depths: list[int]
-
-
-def depth_window(base_depths: Sequence[int], train_step: int, interval: int, stop_depth: int) -> Window:
-    """The base depths, moved up by one every `interval` steps until the shallowest reaches stop_depth."""
-    if not len(base_depths):
-        return Window(0, [])
-    shift = min(train_step // interval, max(min(base_depths) - stop_depth, 0))
-    return Window(shift, [d - shift for d in base_depths])
-
-
-def prune_edges(
-    parent: Sequence[int | None],
-    advantage: ArrayLike,
-    pruned_depths: Collection[int],
-    last_split_depth: int,
-    width_mode: Literal[0, 1, 2] = 0,
-    width_ratio: float = 0.5,
-) -> np.ndarray:
-    """Edges, named by their child, that are trained: outside the depth window, and inside the width below the last fork.
-
-    Width, among edges whose parent is deeper than last_split_depth: mode 1 keeps the best max(1, ratio n) of every
-    branch of the last fork, mode 2 of all of them max(2, ratio n), half from the top and half from the bottom."""
-    p, a = _parents(parent), np.asarray(advantage, float)
-    depth = depth_advantages(parent, np.zeros(len(p))).depth
-    edges = np.flatnonzero((np.arange(len(p)) > 0) & ~np.isin(depth, list(pruned_depths)))
-    deep = edges[depth[p[edges]] > last_split_depth]
-    if not width_mode or not len(deep):
-        return edges
-    if width_mode == 1:
-        branch = np.arange(len(p))
-        for i in range(1, len(p)):
-            if depth[i] > last_split_depth + 1:
-                branch[i] = branch[p[i]]
-        kept: set[int] = set()
-        for b in np.unique(branch[deep]):
-            mine = deep[branch[deep] == b]
-            kept |= set(mine[np.argsort(-a[mine], kind="stable")][: max(1, int(width_ratio * len(mine)))].tolist())
-    else:
-        n = min(max(2, int(width_ratio * len(deep))), len(deep))
-        best, worst = np.argsort(-a[deep], kind="stable"), np.argsort(a[deep], kind="stable")
-        kept = set(deep[best[: n // 2]].tolist())
-        kept |= set(deep[[w for w in worst if int(deep[w]) not in kept]][: n - n // 2].tolist())
-    return np.array([e for e in edges if e not in set(deep.tolist()) or int(e) in kept], np.int64)
-
-
-class TokenRows(NamedTuple):
-    """rows: per segment its tokens' advantages; tokens trained once per segment, and once per leaf."""
-
-    rows: list[np.ndarray]
-    trained_tokens: int
-    flat_tokens: int
-
-
-def token_advantage(segment_lengths: Sequence[int], parent: Sequence[int | None], advantage: ArrayLike) -> TokenRows:
-    """Every token of segment n gets A(n); a shared segment is one row, where flat rollouts repeat it for every leaf."""
-    p, a = _parents(parent), np.asarray(advantage, float)
-    length = np.asarray(segment_lengths, np.int64)
-    path = length.copy()
-    for i in range(1, len(p)):
-        path[i] += path[p[i]]
-    leaf = ~np.isin(np.arange(len(p)), p)
-    rows = [np.full(n, x) for n, x in zip(length.tolist(), a.tolist(), strict=True)]
-    return TokenRows(rows, int(length.sum()), int(path[leaf].sum()))
 
 
 @dataclass(frozen=True)

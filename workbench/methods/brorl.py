@@ -1,23 +1,17 @@
-"""BroRL: few prompts with very many rollouts each, so that right answers nobody sampled lose almost nothing.
-
-Also the paper's balance of probability mass on one categorical distribution, which says why breadth helps.
-"""
+"""BroRL: few prompts with very many rollouts each, so that right answers nobody sampled lose almost nothing."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import sqrt
-from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from workbench.methods.grpo import Grpo
 from workbench.numerics.apportion import apportion
 from workbench.numerics.groups import describe
 from workbench.stages import Card, Effect, Method
-from workbench.types import Advantage, Batch, Draft, Loss, Plan, Pool, Ragged, Step
+from workbench.types import Advantage, Batch, Draft, Loss, Plan, Pool, Step
 
 CARD = Card(
     slug="brorl",
@@ -33,65 +27,6 @@ CARD = Card(
     ),
     watch="the share of mixed groups (their sampling pass rate) and tokens per second against the group size",
 )
-
-
-class MassBalance(NamedTuple):
-    """Probability mass of right tokens Q_pos and its first-order change by one update, with its three parts."""
-
-    Q_pos: float
-    S_R: float
-    A2: float
-    B2: float
-    U_pos2: float
-    U_neg2: float
-    sampled_correct: float
-    sampled_incorrect: float
-    unsampled_coupling: float
-    delta_Q_pos: float
-
-
-def mass_balance(
-    p: ArrayLike,
-    correct: ArrayLike,
-    sampled: ArrayLike,
-    R_c: float = 1.0,
-    R_w: float = -1.0,
-    eta: float = 1.0,
-    N: int = 1,
-) -> MassBalance:
-    """What one update on the distinct sampled tokens does to the mass of right ones; p (V,), correct, sampled (V,) bool.
-
-    dQ = eta/N [(R_c - S)(1 - Q) A2 + (S - R_w) Q B2 + S (Q U_neg2 - (1 - Q) U_pos2)] with S the reward-weighted sampled
-    mass and A2, B2, U2 sums of p^2 over sampled right, sampled wrong and unsampled tokens. The first two parts are
-    never negative while R_w <= S <= R_c; the third, the coupling of unsampled tokens, may be."""
-    p, right, drawn = np.asarray(p, float), np.asarray(correct, bool), np.asarray(sampled, bool)
-    if N < 1:
-        raise ValueError(f"an update needs one draw at least, got N={N}")
-    q = p[right].sum()
-    a2, b2 = ((p[drawn & side] ** 2).sum() for side in (right, ~right))
-    u_pos2, u_neg2 = ((p[~drawn & side] ** 2).sum() for side in (right, ~right))
-    s = R_c * p[drawn & right].sum() + R_w * p[drawn & ~right].sum()
-    scale = eta / N
-    parts = (
-        scale * (R_c - s) * (1 - q) * a2,
-        scale * (s - R_w) * q * b2,
-        scale * s * (q * u_neg2 - (1 - q) * u_pos2),
-    )
-    return MassBalance(*(float(x) for x in (q, s, a2, b2, u_pos2, u_neg2, *parts, sum(parts))))
-
-
-class Unsampled(NamedTuple):
-    """Expected p^2 of each token (V,) while it stays unsampled, and their sum."""
-
-    per_token: np.ndarray
-    total: float
-
-
-def unsampled_second_moment(p: ArrayLike, N: int) -> Unsampled:
-    """p^2 (1 - p)^N: what the coupling feeds on after N draws. It only falls with N; 0 by underflow is right."""
-    p = np.asarray(p, float)
-    per_token = p**2 * (1 - p) ** N
-    return Unsampled(per_token, float(per_token.sum()))
 
 
 def learning_rate(lr0: float, batch0: float, batch_new: float) -> float:
@@ -112,24 +47,6 @@ def batch_normalised(reward: np.ndarray, group: np.ndarray, eps: float) -> tuple
         return centred, kept
     mean, std = centred[kept].mean(), centred[kept].std()
     return np.where(kept, (centred - mean) / (std + eps), 0.0), kept
-
-
-class GroupedAdvantages(NamedTuple):
-    """kept (P,) bool; advantage: one array for every kept group."""
-
-    kept: np.ndarray
-    advantage: list[np.ndarray]
-
-
-def advantages(groups: Sequence[ArrayLike], eps: float = 1e-6) -> GroupedAdvantages:
-    """The paper's advantages of P groups of rewards, of any sizes; None or NaN = null, advantage 0.
-
-    Groups that are all alike are filtered first; a larger group weighs more in the batch's statistics."""
-    rows = Ragged.of([np.asarray(g, float) for g in groups], float)
-    group = np.repeat(np.arange(rows.n_rows), rows.lengths)
-    value, kept = batch_normalised(rows.values, group, eps)
-    mixed = np.bincount(group, kept, minlength=rows.n_rows) > 0
-    return GroupedAdvantages(mixed, list(Ragged(value, rows.offsets).take(mixed).rows()))
 
 
 @dataclass(frozen=True)

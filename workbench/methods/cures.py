@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from workbench.numerics import beta as beta_law
 from workbench.numerics.apportion import apportion
-from workbench.numerics.beliefs import Belief, check_counts, set_rows
+from workbench.numerics.beliefs import Belief, set_rows
 from workbench.numerics.picks import largest, smallest
 from workbench.numerics.profiling import Looks, affordable, look
 from workbench.stages import Card, Method
@@ -24,8 +23,7 @@ CARD = Card(
     code="https://github.com/ZexuSun/CurES",
     source="C*",
     deviations=(
-        "gradient norms are taken as 1 in the loop, where sigma = sqrt(a(1-a)): no world offers norms per rollout; "
-        "grad_sigma takes them",
+        "gradient norms are taken as 1 in the loop, where sigma = sqrt(a(1-a)): no world offers norms per rollout",
         "quotas are real numbers of rollouts, apportioned exactly over the prompts of the step; the code normalises over "
         "the whole subset, rounds half to even and multiplies by its group size again",
         "a slice is looked at in steps of their own, with purpose probe: they cost rollouts and update nothing",
@@ -36,87 +34,6 @@ CARD = Card(
     watch="rollouts against success rate (a bell), the share of rollouts spent on probing, groups of one",
     unspent="a first look asks for n_probe rollouts of each prompt of the slice, and no more",
 )
-
-
-def success_posterior_mean(successes: ArrayLike, n: ArrayLike, alpha0: float = 1.0, beta0: float = 1.0) -> np.ndarray:
-    """(s + alpha0) / (n + alpha0 + beta0), each (M,); 1/2 for a prompt never tried. s outside 0..n: ValueError."""
-    check_counts(successes, n)
-    s, n = np.asarray(successes, float), np.asarray(n, float)
-    return (s + alpha0) / (n + alpha0 + beta0)
-
-
-def _softmax(x: np.ndarray) -> np.ndarray:
-    weight = np.exp(x - x.max(initial=-np.inf))
-    return weight / weight.sum() if len(weight) else weight
-
-
-def sampling_probs(p: ArrayLike, tau: float = 1.0) -> np.ndarray:
-    """softmax(sqrt(p (1 - p)) / tau), (M,): which prompts bound the decrease of the loss. tau <= 0: ValueError."""
-    if not tau > 0:
-        raise ValueError(f"the temperature of the softmax must be positive, got tau={tau}")
-    p = np.asarray(p, float)
-    return _softmax(np.sqrt(p * (1 - p)) / tau)
-
-
-class CodeProbs(NamedTuple):
-    """temperature and probs (M,) as the released sampler has them."""
-
-    temperature: np.ndarray
-    probs: np.ndarray
-
-
-def sampling_probs_code(p: ArrayLike, accepted: ArrayLike) -> CodeProbs:
-    """The released sampler: a temperature of (accepted + 1) * 100 for each prompt, so nearly uniform."""
-    p, temperature = np.asarray(p, float), (np.asarray(accepted, float) + 1) * 100
-    return CodeProbs(temperature, _softmax(np.sqrt(p * (1 - p)) / temperature))
-
-
-def grad_sigma(
-    successes: float, n: float, norms_correct: ArrayLike | None = None, norms_wrong: ArrayLike | None = None
-) -> float:
-    """Standard deviation of (r - a) g over the rollouts of a prompt, a = s / n, g = norm of the gradient of its log p.
-
-    a b^2 E_c[g^2] + a^2 b E_w[g^2] - a^2 b^2 (E_c[g] - E_w[g])^2 with b = 1 - a and means over right (c) and wrong (w)
-    rollouts; norms that are not given are 1, which leaves sqrt(a b). 0 where all rollouts end alike."""
-    check_counts(successes, n)
-    if not n:
-        return 0.0
-    a = successes / n
-    b = 1 - a
-    c, w = (np.ones(1) if g is None or not np.size(g) else np.asarray(g, float) for g in (norms_correct, norms_wrong))
-    variance = a * b**2 * (c**2).mean() + a**2 * b * (w**2).mean() - a**2 * b**2 * (c.mean() - w.mean()) ** 2
-    return float(np.sqrt(max(variance, 0.0)))
-
-
-class Quota(NamedTuple):
-    """Rollouts of each prompt (M,): real, rounded half to even as in the code, and whole numbers that meet the total."""
-
-    raw: np.ndarray
-    rounded_code: np.ndarray
-    rounded_exact: np.ndarray
-
-
-def rollout_quota(sigma: ArrayLike, total: int) -> Quota:
-    """total sigma_i / sum of sigma; equal shares where all are 0. Only rounded_exact is sure to sum to total."""
-    sigma = np.asarray(sigma, float)
-    weight = sigma if sigma.sum() > 0 else np.ones(len(sigma))
-    if not len(sigma):
-        return Quota(weight, np.empty(0, np.int64), np.empty(0, np.int64))
-    raw = total * weight / weight.sum()
-    return Quota(raw, np.rint(raw).astype(np.int64), apportion(weight, total))
-
-
-def align_to_workers(sizes: ArrayLike, workers: int) -> np.ndarray:
-    """Sizes (M,) raised until their sum is a multiple of workers: one each to the largest first, round after round."""
-    sizes = np.asarray(sizes, np.int64)
-    missing = -int(sizes.sum()) % workers
-    if not len(sizes):
-        return sizes
-    order = np.argsort(-sizes, kind="stable")
-    times, rest = divmod(missing, len(sizes))
-    more = np.full(len(sizes), times, np.int64)
-    more[order[:rest]] += 1
-    return sizes + more
 
 
 class Slices(NamedTuple):

@@ -9,7 +9,6 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from workbench.numerics.estimators import group_advantages
 from workbench.numerics.picks import largest
 from workbench.stages import Card, Method, State
 from workbench.types import Advantage, Draft, Ragged, Rollouts
@@ -68,50 +67,11 @@ def select_max_variance(advantages: ArrayLike, n: int) -> MaxVariance:
     return MaxVariance(indices, float(a[indices].var()), top)
 
 
-class CrossGroup(NamedTuple):
-    """advantages (N,) from the full groups; indices (k,), variance and n_top of the selection over all of them."""
+def token_topk(value: np.ndarray, entropy: np.ndarray, keep_fraction: float) -> np.ndarray:
+    """Positions of the ceil(keep_fraction x M) tokens of largest |A| H, one at least where there is any; (M,) each.
 
-    advantages: np.ndarray
-    indices: np.ndarray
-    variance: float
-    n_top: int
-
-
-def cross_group_select(rewards: ArrayLike, groups: ArrayLike, n: int, eps: float = 1e-4) -> CrossGroup:
-    """GRPO's advantages over whole groups, then the n of largest variance over the batch; nulls are never chosen.
-
-    rewards (N,), None or NaN = null; groups (N,) any labels. The advantages are not normalised again."""
-    reward = np.asarray(rewards, float)
-    value = group_advantages(reward, groups, "grpo", eps).advantages
-    scored = np.flatnonzero(np.isfinite(reward))
-    made = select_max_variance(value[scored], n)
-    return CrossGroup(value, scored[made.indices], made.variance, made.n_top)
-
-
-class TokenMask(NamedTuple):
-    """token_mask (B, T) int; kept tokens; threshold = the lowest |A| H kept, NaN where none."""
-
-    token_mask: np.ndarray
-    kept: int
-    threshold: float
-
-
-def token_topk(advantages: ArrayLike, entropy: ArrayLike, mask: ArrayLike, keep_fraction: float) -> TokenMask:
-    """The ceil(keep_fraction x valid) tokens of largest |A_i| H_t, one at least; ties go to the earlier, row by row.
-
-    advantages (B,); entropy, mask (B, T)."""
-    valid = np.asarray(mask, float) > 0
-    h = np.where(valid, np.asarray(entropy, float), 0.0)
-    where = np.flatnonzero(valid)
-    key = (np.abs(np.asarray(advantages, float))[:, None] * h).ravel()[where]
-    best = _top(key, keep_fraction)
-    out = np.zeros(valid.size, np.int64)
-    out[where[best]] = 1
-    return TokenMask(out.reshape(valid.shape), len(best), float(key[best].min()) if len(best) else float("nan"))
-
-
-def _top(key: np.ndarray, keep_fraction: float) -> np.ndarray:
-    """Positions of the ceil(keep_fraction x M) largest keys (M,), one at least where there is any."""
+    Ties go to the earlier token."""
+    key = np.abs(value) * entropy
     # 0.6 * 5 is 3.0000000000000004 for some fractions: without the guard one token more
     return largest(key, max(ceil(keep_fraction * len(key) - 1e-9), 1))
 
@@ -174,7 +134,7 @@ def _token_advantages(advantage: Advantage, rollouts: Rollouts, keep_fraction: f
     row = np.repeat(np.arange(len(rollouts)), entropy.lengths)
     value = advantage.value[row] if advantage.tokens is None else advantage.tokens.values
     inside = np.flatnonzero(advantage.keep[row])
-    best = inside[_top(np.abs(value[inside]) * entropy.values[inside], keep_fraction)]
+    best = inside[token_topk(value[inside], entropy.values[inside], keep_fraction)]
     out = np.zeros(len(row))
     out[best] = value[best] * (len(inside) / max(len(best), 1))
     return Ragged(out, entropy.offsets)

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from workbench.numerics.groups import GroupStats, describe
 from workbench.stages import Card, Method, State
-from workbench.types import Advantage, Draft, Ragged, Rollouts
+from workbench.types import Advantage, Draft, Rollouts
 
 CARD = Card(
     slug="dapo_dynamic_sampling",
@@ -32,74 +31,10 @@ CARD = Card(
 )
 
 
-def keep_group(groups: Sequence[ArrayLike], keep_singletons: bool = False) -> np.ndarray:
-    """Which groups have rewards that differ: (P,) bool.
-
-    groups: P lists of metric values, None or NaN = null and left out. A group of one cannot be judged and is kept only
-    with keep_singletons; a group without any value never is."""
-    value = Ragged.of([np.asarray(g, float) for g in groups], float)
-    stats = describe(value.values, np.repeat(np.arange(value.n_rows), value.lengths), value.n_rows)
-    return _mixed(stats, keep_singletons)
-
-
-def _mixed(stats: GroupStats, keep_singletons: bool) -> np.ndarray:
+def mixed_groups(stats: GroupStats, keep_singletons: bool = False) -> np.ndarray:
+    """(G,) bool: groups whose rewards differ. A group of one cannot be judged and is kept only with keep_singletons; a group
+    without any value never is."""
     return ~stats.settled | (keep_singletons & (stats.n == 1))
-
-
-def dynamic_sampling_keep(rewards: ArrayLike, groups: ArrayLike) -> Mapping[Hashable, bool]:
-    """Group -> its rewards differ; rewards, groups (N,)."""
-    names, group = np.unique(np.asarray(groups), return_inverse=True)
-    keep = _mixed(describe(np.asarray(rewards, float), group, len(names)), False)
-    return dict(zip(names.tolist(), keep.tolist(), strict=True))
-
-
-class Accumulated(NamedTuple):
-    """status full or short; gen_batches used; train and surplus: names of groups; rollouts_generated in the used rounds."""
-
-    status: Literal["full", "short"]
-    gen_batches: int
-    train: list
-    surplus: list
-    rollouts_generated: int
-
-
-def accumulate(
-    gen_batches: Sequence[Sequence[tuple[Hashable, ArrayLike]]],
-    train_prompts: int,
-    max_gen_batches: int = 10,
-    keep_singletons: bool = False,
-) -> Accumulated:
-    """The refill loop on recorded rounds, each a list of (prompt, rewards).
-
-    Rounds are used in order until train_prompts groups are kept; max_gen_batches <= 0 is no limit, and rounds that run
-    out count as the limit. An empty round counts as a round."""
-    kept: list = []
-    used = rollouts = 0
-    for batch in gen_batches:
-        if len(kept) >= train_prompts or 0 < max_gen_batches <= used:
-            break
-        used += 1
-        keep = keep_group([rewards for _, rewards in batch], keep_singletons)
-        kept += [name for (name, _), k in zip(batch, keep, strict=True) if k]
-        rollouts += sum(np.size(rewards) for _, rewards in batch)
-    status = "full" if len(kept) >= train_prompts else "short"
-    return Accumulated(status, used, kept[:train_prompts], kept[train_prompts:], rollouts)
-
-
-def p_mixed(p: ArrayLike, G: int) -> np.ndarray:
-    """Chance that G rollouts of success rate p (M,) do not all end alike: 1 - p^G - (1 - p)^G."""
-    p = np.asarray(p, float)
-    return np.maximum(1 - p**G - (1 - p) ** G, 0.0)
-
-
-def expected_gen_prompts(p_pool: ArrayLike, G: int, train_prompts: int) -> float:
-    """Prompts to generate until train_prompts groups are mixed, drawn at random from a pool of success rates (N,).
-
-    Raises ValueError where no prompt of the pool can be mixed: the loop would never end."""
-    rate = p_mixed(p_pool, G).mean() if np.size(p_pool) else 0.0
-    if not rate > 0:
-        raise ValueError(f"none of {np.size(p_pool)} prompts can give a mixed group of {G}: the batch never fills")
-    return float(train_prompts / rate)
 
 
 def overlong_penalty(length: ArrayLike, max_len: int, buffer_len: int, factor: float = 1.0) -> np.ndarray:
@@ -130,7 +65,7 @@ class DapoDynamicSampling(Method):
     def more(self, state: State, draft: Draft) -> int:
         """A whole refill round while mixed groups are missing and rounds and prompts are left, else 0."""
         stats = self._judge(draft.rollouts)
-        missing = draft.budget.prompts - int(_mixed(stats, self.keep_singletons).sum())
+        missing = draft.budget.prompts - int(mixed_groups(stats, self.keep_singletons).sum())
         if missing <= 0 or 0 < self.max_rounds <= draft.round + 1:
             return 0
         return min(self.gen_prompts or draft.budget.prompts, len(draft.candidates()))
@@ -140,7 +75,7 @@ class DapoDynamicSampling(Method):
         rollouts, wanted = draft.rollouts, draft.budget.prompts
         stats = self._judge(rollouts)
         n_kept = np.bincount(rollouts.group[advantage.keep], minlength=len(stats.n))
-        mixed = _mixed(stats, self.keep_singletons) & (n_kept > 0)
+        mixed = mixed_groups(stats, self.keep_singletons) & (n_kept > 0)
         chosen = mixed & (np.cumsum(mixed) <= wanted)  # groups are numbered in the order in which they came
         reason = np.select(
             [mixed, stats.n == 0, stats.n == 1, stats.low >= 1, stats.high <= 0],

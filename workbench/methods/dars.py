@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple, TypeAlias, get_args
+from typing import Literal, TypeAlias, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -33,19 +33,6 @@ CARD = Card(
 )
 
 Schedule: TypeAlias = Literal["ET", "HW"]
-
-
-class Mass(NamedTuple):
-    """Sum of absolute advantages of a group, without and with division by the group's std; (P,)."""
-
-    no_std: np.ndarray
-    with_std: np.ndarray
-
-
-def cumulative_advantage(accuracy: ArrayLike, n: ArrayLike) -> Mass:
-    """How much a group of n with this success rate weighs: n 2a(1-a), or n 2 sqrt(a(1-a)); both peak at 1/2."""
-    a, n = np.asarray(accuracy, float), np.asarray(n, float)
-    return Mass(n * 2 * a * (1 - a), n * 2 * np.sqrt(a * (1 - a)))
 
 
 def _root_up(num: np.ndarray, den: np.ndarray) -> np.ndarray:
@@ -89,32 +76,6 @@ def allocation(
     extra = np.zeros(k.shape, np.int64)
     extra[hard] = _needed(k[hard], n[hard], schedule, use_std) - n[hard]
     return np.maximum(np.minimum(extra, n_max - n), 0)
-
-
-class Pooled(NamedTuple):
-    """accuracy of both stages together, kept, advantage (N,) or None where not kept, rescued by stage 2."""
-
-    accuracy: float
-    kept: bool
-    advantage: np.ndarray | None
-    rescued: bool
-
-
-def pooled_advantages(
-    stage1: ArrayLike, stage2: ArrayLike, use_std: bool = False, upper: float = 1.0, eps: float = 1e-6
-) -> Pooled:
-    """One prompt's rewards of both stages as one group: r - mean, or (r - mean) / (std + eps), std with n - 1.
-
-    Kept where 0 < accuracy < upper. rescued: nothing right in stage 1, something in stage 2."""
-    first, second = np.asarray(stage1, float), np.asarray(stage2, float)
-    reward = np.concatenate([first, second])
-    accuracy = float(reward.mean()) if len(reward) else 0.0
-    kept = 0 < accuracy < upper
-    rescued = bool(not (first > 0).any() and (second > 0).any())
-    if not kept:
-        return Pooled(accuracy, kept, None, rescued)
-    made = group_advantages(reward, np.zeros(len(reward), np.int64), "grpo" if use_std else "dr_grpo", eps)
-    return Pooled(accuracy, kept, made.advantages, rescued)
 
 
 @dataclass(frozen=True)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import log
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -58,28 +58,6 @@ def rollout_count(success_rate: ArrayLike, n_max: int = 8, n_min: int = 1, thres
     return np.where((rate < threshold) | (rate <= 0), n_max, n).astype(np.int64)
 
 
-class PoolFix(NamedTuple):
-    """action keep, replace or drop; ids of the group to train on."""
-
-    action: Literal["keep", "replace", "drop"]
-    ids: list
-
-
-def pool_fix(group: Sequence[Mapping], pool: Sequence[Mapping]) -> PoolFix:
-    """A group that all failed gets the newest success of its task in the place of its oldest member; without one it is
-    dropped.
-
-    group, pool: trajectories with id, reward and t (time); a reward above 0 is a success."""
-    if any((g["reward"] or 0) > 0 for g in group):
-        return PoolFix("keep", [g["id"] for g in group])
-    successes = [p for p in pool if (p["reward"] or 0) > 0]
-    if not successes or not group:
-        return PoolFix("drop", [])
-    oldest = min(range(len(group)), key=lambda i: group[i]["t"])
-    newest = max(successes, key=lambda p: p["t"])
-    return PoolFix("replace", [g["id"] for i, g in enumerate(group) if i != oldest] + [newest["id"]])
-
-
 class Memory(NamedTuple):
     """recent (N, n_max) int8 outcomes, newest first, -1 = none; rate (N,) of success in the window; rollout_n (N,) int64,
     the next group size and the next window; pool: the newest successful rollout of every prompt that has one."""
@@ -106,7 +84,7 @@ def pushed(recent: np.ndarray, prompt: np.ndarray, outcome: np.ndarray) -> np.nd
     return set_rows(recent, rows, np.take_along_axis(both, first, axis=1))
 
 
-def _newest(pool: Rollouts | None, won: Rollouts) -> Rollouts | None:
+def newest(pool: Rollouts | None, won: Rollouts) -> Rollouts | None:
     """The pool with the last success of every prompt in `won`, ordered by prompt, which also is its group."""
     won = won.take(np.sort(len(won) - 1 - np.unique(won.prompt[::-1], return_index=True)[1]))
     if not len(won):
@@ -151,7 +129,7 @@ class Dart(Method):
             recent,
             set_rows(state.rate, rows, rate),
             set_rows(state.rollout_n, rows, rollout_n),
-            _newest(state.pool, made.take(made.correct > 0)),
+            newest(state.pool, made.take(made.correct > 0)),
         )
 
     def reveal(self, state: Memory) -> Mapping[str, np.ndarray]:

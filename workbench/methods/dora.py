@@ -118,29 +118,6 @@ def largest_remainder(ideal: ArrayLike, budget: int) -> np.ndarray:
     return apportion(np.asarray(ideal, float), budget)
 
 
-def expected_failure(w: ArrayLike, allocation: ArrayLike, kappa: float) -> float:
-    """Chance that all rollouts fail where candidate i succeeds at a rate ~ Beta(kappa w, kappa (1 - w)):
-    prod_i prod_(m < B_i) (beta_i + m) / (kappa + m)."""
-    w, n = np.asarray(w, float), np.asarray(allocation, np.int64)
-    m = np.arange(n.max(initial=0))
-    ratio = (kappa * (1 - w)[:, None] + m) / (kappa + m)
-    return float(np.where(m < n[:, None], ratio, 1.0).prod())
-
-
-class Levels(NamedTuple):
-    """Slots (g,) of each direction when solutions are weighed one by one, and when directions are."""
-
-    solution_level: np.ndarray
-    direction_level: np.ndarray
-
-
-def direction_level(reward: ArrayLike, count: ArrayLike, budget: int) -> Levels:
-    """What a direction of `count` alike candidates gets: shares k e^R against e^R; reward, count (g,)."""
-    r, k = np.asarray(reward, float), np.asarray(count, float)
-    e = np.exp(r - r.max(initial=-np.inf))
-    return Levels(budget * k * e / (k * e).sum(), budget * e / e.sum())
-
-
 class Vote(NamedTuple):
     """totals: answer -> summed score; answer with the largest, the first of equals; None without candidates."""
 

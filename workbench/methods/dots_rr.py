@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -14,7 +14,7 @@ from workbench.numerics.picks import largest, smallest
 from workbench.numerics.predictors import Context, Features, likeness, needs_of, points_of
 from workbench.numerics.replay import appended, groups_of, renumbered, stored
 from workbench.stages import Card, Method
-from workbench.types import Batch, Draft, Loss, Picked, Pool, Ragged, Rollouts, Step
+from workbench.types import Batch, Draft, Loss, Picked, Pool, Rollouts, Step
 
 CARD = Card(
     slug="dots_rr",
@@ -52,26 +52,15 @@ def _softmax(x: np.ndarray) -> np.ndarray:
     return e / e.sum(axis=-1, keepdims=True)
 
 
-def attention_predict(
-    query_proj: ArrayLike, ref_proj: ArrayLike, ref_values: ArrayLike, tau: float = 1.0, top_k: int | None = None
-) -> Attention:
-    """softmax(q k / (sqrt(h) tau)) over the references; query_proj (B, h), ref_proj (K, h), ref_values (K,).
+def attend(logits: np.ndarray, values: np.ndarray, top_k: int | None = None) -> Attention:
+    """softmax of logits (B, K) over the references, of which values (K,) are known.
 
-    top_k: only the best references of each query count, the lowest index of equals."""
-    q, k, values = (np.asarray(v, float) for v in (query_proj, ref_proj, ref_values))
-    logits = q @ k.T / (np.sqrt(q.shape[-1]) * tau)
-    if top_k is not None and top_k < len(k):
-        order = np.argsort(-logits, axis=1, kind="stable")
-        np.put_along_axis(logits, order[:, top_k:], -np.inf, axis=1)
+    top_k: only the best references of each query count, and those equal to the last of them."""
+    if top_k is not None and top_k < logits.shape[1]:
+        least = np.partition(logits, -top_k, axis=1)[:, -top_k, None]
+        logits = np.where(logits >= least, logits, -np.inf)
     weights = _softmax(logits)
     return Attention(weights, weights @ values)
-
-
-def group_logit_calibrate(base: ArrayLike, raw_temp: float, raw_bias: float) -> np.ndarray:
-    """sigmoid(logit(base) / t + b), t = softplus(raw_temp) within 0.01..10, b = tanh(raw_bias), base within 1e-4 of 0..1."""
-    p = np.clip(np.asarray(base, float), 1e-4, 1 - 1e-4)
-    t = np.clip(np.logaddexp(0, raw_temp), 0.01, 10)
-    return 1 / (1 + np.exp(-(np.log(p / (1 - p)) / t + np.tanh(raw_bias))))
 
 
 class Calibration(NamedTuple):
@@ -93,35 +82,6 @@ def linear_calibrate(pred_ref: ArrayLike, label_ref: ArrayLike, preds: ArrayLike
     slope = 0.0 if flat else float((centred * (y - y.mean())).sum() / spread)
     intercept = float(np.clip(y.mean(), y.min(), y.max())) if flat else float(y.mean() - slope * x.mean())
     return Calibration(slope, intercept, slope * new + intercept)
-
-
-def selection_probs(d_hat: ArrayLike, target: float = 0.5, tau: float = 1e-3) -> np.ndarray:
-    """(M,) softmax(-|d_hat - target| / tau): at the default close to taking the nearest."""
-    return _softmax(-np.abs(np.asarray(d_hat, float) - target) / tau)
-
-
-def fresh_budget(B: int, sigma: float, mu: int, cycles: ArrayLike) -> np.ndarray:
-    """(C,) int64 fresh prompts of each cycle of mu steps: mu B in cycle 0, the share sigma of it later."""
-    cycle = np.asarray(cycles)
-    return np.where(cycle == 0, mu * B, (mu * B * sigma)).astype(np.int64)
-
-
-class Replayable(NamedTuple):
-    """Positions of eligible groups, and those that stay when the fresh ones are appended."""
-
-    eligible: np.ndarray
-    kept_before_append: np.ndarray
-
-
-def replay_buffer(groups: Sequence[tuple], capacity: int, n_fresh: int) -> Replayable:
-    """The latest group of each prompt, where its rewards are not all alike; the newest capacity - n_fresh of them stay.
-
-    groups: (prompt, rewards) pairs, oldest first."""
-    latest = {prompt: position for position, (prompt, _) in enumerate(groups)}
-    scored = Ragged.of([np.asarray(r, float) for _, r in groups], float)
-    mixed = ~describe(scored.values, np.repeat(np.arange(len(groups)), scored.lengths), len(groups)).settled
-    eligible = np.array(sorted(p for p in latest.values() if mixed[p]), np.int64)
-    return Replayable(eligible, eligible[len(eligible) - min(max(capacity - n_fresh, 0), len(eligible)) :])
 
 
 class Memory(NamedTuple):
@@ -195,11 +155,7 @@ class DotsRr(Method):
         size = max(_CHUNK // len(known), 1)
         for first in range(0, len(points), size):
             rows = slice(first, first + size)
-            logits = likeness(points[rows], known) / self.tau_attention
-            if self.top_k is not None and self.top_k < len(known):
-                least = np.partition(logits, -self.top_k, axis=1)[:, -self.top_k, None]
-                logits = np.where(logits >= least, logits, -np.inf)
-            base[rows] = _softmax(logits) @ label
+            base[rows] = attend(likeness(points[rows], known) / self.tau_attention, label, self.top_k).pred
         made = linear_calibrate(base[context.rows], label, base)
         error = float(np.sqrt(np.mean((made.calibrated[context.rows] - label) ** 2)))
         return made.calibrated, error
@@ -211,9 +167,7 @@ class DotsRr(Method):
         n_fresh = len(np.unique(fresh.group))
         parts = [fresh]
         if old is not None:
-            kept = _replayable(old)
-            kept = kept[len(kept) - min(max(self.capacity - n_fresh, 0), len(kept)) :]
-            parts.insert(0, old.take(np.isin(old.group, kept)))
+            parts.insert(0, old.take(np.isin(old.group, newest(replayable(old), self.capacity - n_fresh))))
         parts = [part for part in parts if len(part)]
         return stored(parts) if parts else old
 
@@ -246,7 +200,7 @@ class DotsRr(Method):
         if state.buffer is None or state.steps < self.mu:
             return rollouts
         own = np.unique(rollouts.prompt)
-        groups = _replayable(state.buffer)
+        groups = replayable(state.buffer)
         prompt = np.zeros(int(state.buffer.group.max(initial=-1)) + 1, np.int64)
         prompt[state.buffer.group] = state.buffer.prompt
         groups = groups[~np.isin(prompt[groups], own)]
@@ -272,9 +226,14 @@ class DotsRr(Method):
         return Loss(center * torch.maximum(free, bound), reduction="token_mean", stats=stats)
 
 
-def _replayable(buffer: Rollouts) -> np.ndarray:
-    """Groups of a buffer, oldest first, as `replay_buffer` has it: the latest of each prompt, rewards not all alike."""
+def replayable(buffer: Rollouts) -> np.ndarray:
+    """Groups (G,) of a replay buffer, oldest first: the latest of each prompt, where its rewards are not all alike."""
     groups, first, place = np.unique(buffer.group, return_index=True, return_inverse=True)
     latest = np.zeros(len(groups), bool)
     latest[len(groups) - 1 - np.unique(buffer.prompt[first][::-1], return_index=True)[1]] = True
     return groups[latest & ~describe(buffer.reward, place, len(groups)).settled]
+
+
+def newest(groups: np.ndarray, room: int) -> np.ndarray:
+    """The last of the groups (G,), as many as there is room for."""
+    return groups[len(groups) - min(max(room, 0), len(groups)) :]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import ceil
 from typing import Literal, NamedTuple, TypeAlias, get_args
@@ -57,13 +57,6 @@ def expected_transition(alpha: ArrayLike) -> np.ndarray:
     return alpha / alpha.sum(axis=0)
 
 
-class Transition(NamedTuple):
-    """xi = soft count of the transition just seen, alpha = counts after it; both (3, 3) or (3, 3, N)."""
-
-    xi: np.ndarray
-    alpha: np.ndarray
-
-
 def soft_count(alpha: np.ndarray, mu_prev_post: np.ndarray, mu_post: np.ndarray) -> np.ndarray:
     """Probability of each (arrived, left) pair given both filtered states; (3, 3) or (3, 3, K).
 
@@ -73,60 +66,10 @@ def soft_count(alpha: np.ndarray, mu_prev_post: np.ndarray, mu_post: np.ndarray)
     return joint / np.where(total > 0, total, 1.0)
 
 
-def transition_update(
-    alpha: ArrayLike,
-    mu_prev_post: ArrayLike,
-    mu_post: ArrayLike,
-    prior_alpha: ArrayLike,
-    decay: float,
-    observed: bool = True,
-) -> Transition:
-    """Forget towards the prior and add what was seen: alpha' = decay alpha + (1 - decay) prior + xi.
-
-    alpha, prior_alpha (3, 3); mu_prev_post, mu_post (3,). Not observed means xi = 0."""
-    a, prior = np.asarray(alpha, float), np.asarray(prior_alpha, float)
-    before, now = np.asarray(mu_prev_post, float), np.asarray(mu_post, float)
-    xi = soft_count(a, before, now) if observed else np.zeros_like(a)
-    return Transition(xi, decay * a + (1 - decay) * prior + xi)
-
-
 def predict(alpha: ArrayLike, mu_post: ArrayLike) -> np.ndarray:
     """State distribution of the coming step, P mu_post, normalised; alpha (3, 3[, N]), mu_post (3,[ N])."""
     mu = (expected_transition(alpha) * np.asarray(mu_post, float)[None]).sum(axis=1)
     return mu / mu.sum(axis=0)
-
-
-class Chain(NamedTuple):
-    """Counts alpha (3, 3), predicted mu_prior and filtered mu_post (3,) of one prompt after a step."""
-
-    alpha: np.ndarray
-    mu_prior: np.ndarray
-    mu_post: np.ndarray
-
-
-def trajectory(
-    observations: Sequence[float | None],
-    prior_alpha: ArrayLike = PRIORS["uniform"],
-    prior_pi: ArrayLike = (1 / 3, 1 / 3, 1 / 3),
-    decay: float = 1.0,
-) -> list[Chain]:
-    """One prompt over the steps; each observation is a success rate, or None where it was not rolled out."""
-    pi, prior = np.asarray(prior_pi, float), np.asarray(prior_alpha, float)
-    chain, states = Chain(prior, pi, pi), []
-    for rate in observations:
-        observed = rate is not None and bool(np.isfinite(rate))
-        mu_post = chain.mu_prior if rate is None or not observed else np.eye(3)[discretise(rate)]
-        alpha = transition_update(chain.alpha, chain.mu_post, mu_post, prior, decay, observed).alpha
-        chain = Chain(alpha, predict(alpha, mu_post), mu_post)
-        states.append(chain)
-    return states
-
-
-class Selection(NamedTuple):
-    """scores (M,) of all candidates, selected (batch,) int64 positions, best first."""
-
-    scores: np.ndarray
-    selected: np.ndarray
 
 
 def score(mu_prior: np.ndarray, entropy_weight: float = 0.0) -> np.ndarray:
@@ -136,17 +79,6 @@ def score(mu_prior: np.ndarray, entropy_weight: float = 0.0) -> np.ndarray:
     return mu_prior[PARTLY] - entropy_weight * (mu_prior * np.log(mu_prior + 1e-10)).sum(axis=0)
 
 
-def select(mu_prior: ArrayLike, batch_size: int, entropy_weight: float = 0.0) -> Selection:
-    """The batch_size candidates with the best scores; mu_prior (M, 3), ties in candidate order.
-
-    Raises ValueError where there are fewer candidates than places."""
-    mu = np.asarray(mu_prior, float).reshape(-1, 3).T
-    if batch_size > mu.shape[1]:
-        raise ValueError(f"{batch_size} prompts cannot be chosen from {mu.shape[1]} candidates")
-    scores = score(mu, entropy_weight)
-    return Selection(scores, largest(scores, batch_size))
-
-
 class Chains(NamedTuple):
     """The chains of N prompts, prompts last: alpha (3, 3, N), mu_prior, mu_post (3, N), times_sampled (N,) int64."""
 
@@ -154,6 +86,21 @@ class Chains(NamedTuple):
     mu_prior: np.ndarray
     mu_post: np.ndarray
     times_sampled: np.ndarray
+
+
+def filtered(chains: Chains, rows: np.ndarray, rate: np.ndarray, prior: np.ndarray, decay: float) -> Chains:
+    """The chains after a step that saw success rates (K,) at prompts `rows` (K,); prior (3, 3) counts.
+
+    Forget towards the prior and add what was seen: alpha' = decay alpha + (1 - decay) prior + soft count of the transition.
+    A prompt that was not seen is where it was predicted to be."""
+    mu_post = chains.mu_prior.copy()
+    mu_post[:, rows] = np.eye(3)[:, discretise(rate)]
+    alpha = decay * chains.alpha
+    alpha += (1 - decay) * prior[:, :, None]
+    alpha[:, :, rows] += soft_count(chains.alpha[:, :, rows], chains.mu_post[:, rows], mu_post[:, rows])
+    times = chains.times_sampled.copy()
+    times[rows] += 1
+    return Chains(alpha, predict(alpha, mu_post), mu_post, times)
 
 
 @dataclass(frozen=True)
@@ -190,14 +137,7 @@ class Dps(Method):
         if not self.singles:
             several = tried > 1
             rows, solved, tried = rows[several], solved[several], tried[several]
-        mu_post = state.mu_prior.copy()
-        mu_post[:, rows] = np.eye(3)[:, discretise(solved / np.maximum(tried, 1))]
-        alpha = self.decay * state.alpha
-        alpha += (1 - self.decay) * PRIORS[self.prior][:, :, None]
-        alpha[:, :, rows] += soft_count(state.alpha[:, :, rows], state.mu_post[:, rows], mu_post[:, rows])
-        times = state.times_sampled.copy()
-        times[rows] += 1
-        return Chains(alpha, predict(alpha, mu_post), mu_post, times)
+        return filtered(state, rows, solved / np.maximum(tried, 1), PRIORS[self.prior], self.decay)
 
     def reveal(self, state: Chains) -> Mapping[str, np.ndarray]:
         """mean = success rate that the prediction implies, partly solved counted as one half; low and high = the rate

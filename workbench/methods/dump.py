@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -29,18 +29,6 @@ CARD = Card(
 )
 
 
-def window_append(window: ArrayLike, advantages: ArrayLike, window_size: int = 300) -> np.ndarray:
-    """The last window_size signed advantages of a source, oldest first."""
-    joined = np.concatenate([np.asarray(window, float), np.asarray(advantages, float)])
-    return joined[max(len(joined) - window_size, 0) :]
-
-
-def learnability(window: ArrayLike) -> float:
-    """Mean |advantage| over the window, 0 where it is empty. Zeros of settled groups count: they let a source sink."""
-    window = np.asarray(window, float)
-    return float(np.abs(window).mean()) if len(window) else 0.0
-
-
 class Arms(NamedTuple):
     """ucb = learnability plus bonus, probs = chance of being drawn; both (D,)."""
 
@@ -58,47 +46,6 @@ def ucb_and_probs(learnability: ArrayLike, counts: ArrayLike, tau: float = 0.1) 
     ucb = worth + np.sqrt(2 * np.log(max(1.0, n.sum()) + 1) / (n + 1))
     weight = np.exp((ucb - ucb.max(initial=-np.inf)) / tau)
     return Arms(ucb, weight / weight.sum() if len(weight) else weight)
-
-
-class After(NamedTuple):
-    """learnability, counts, ucb, probs (D,) after a step."""
-
-    learnability: np.ndarray
-    counts: np.ndarray
-    ucb: np.ndarray
-    probs: np.ndarray
-
-
-def run(
-    sources: Sequence[str], steps: Sequence[Mapping[str, ArrayLike]], window_size: int = 300, tau: float = 0.1
-) -> list[After]:
-    """The controller over recorded steps, each a mapping of source -> advantage of every rollout, in batch order.
-
-    Raises ValueError for a source that is not among `sources`."""
-    unknown = sorted({name for step in steps for name in step} - set(sources))
-    if unknown:
-        raise ValueError(f"advantages of {', '.join(unknown)}, but the sources are {', '.join(sources)}")
-    windows, counts = {d: np.empty(0) for d in sources}, np.zeros(len(sources), np.int64)
-    states = []
-    for step in steps:
-        windows = {d: window_append(w, step.get(d, ()), window_size) for d, w in windows.items()}
-        counts = counts + [np.size(step.get(d, ())) for d in sources]
-        worth = np.array([learnability(windows[d]) for d in sources])
-        states.append(After(worth, counts, *ucb_and_probs(worth, counts, tau)))
-    return states
-
-
-def draw_batch(probs: ArrayLike, members: Sequence[ArrayLike], B: int, rng: np.random.Generator) -> np.ndarray:
-    """B prompts as the paper draws them: a source by its probability, then one of its prompts, with replacement.
-
-    members: D lists of prompt ids. Raises ValueError where a source that can be drawn has no prompt."""
-    probs = np.asarray(probs, float)
-    empty = [d for d, (p, m) in enumerate(zip(probs, members, strict=True)) if p > 0 and not np.size(m)]
-    if empty:
-        raise ValueError(f"sources {empty} have no prompt but a probability of {probs[empty].tolist()}")
-    source = rng.choice(len(probs), size=B, p=probs)
-    luck = rng.random(B)
-    return np.array([np.asarray(members[d])[int(u * len(members[d]))] for d, u in zip(source, luck, strict=True)])
 
 
 def spread(
@@ -137,9 +84,22 @@ class Bandit(NamedTuple):
 
     @property
     def learnability(self) -> np.ndarray:
-        """(D,) mean |advantage| over each window, 0 where empty."""
+        """(D,) mean |advantage| over each window, 0 where empty. Zeros of settled groups count: they let a source sink."""
         filled = np.minimum(self.counts, self.window.shape[1])
         return np.nansum(np.abs(self.window), axis=1) / np.maximum(filled, 1)
+
+    def fed(self, source: np.ndarray, advantage: np.ndarray, correct: np.ndarray) -> Bandit:
+        """With the advantages (R,) and outcomes (R,) of rollouts of sources (R,), in batch order: the latest W of each stay."""
+        n_sources, width = self.window.shape
+        new = np.bincount(source, minlength=n_sources)
+        order = np.argsort(source, kind="stable")
+        rank = np.empty(len(source), np.int64)
+        rank[order] = np.arange(len(source)) - np.repeat(np.cumsum(new) - new, new)
+        last = rank >= new[source] - width  # a step longer than the window writes its last part only
+        window = self.window.copy()
+        window[source[last], (self.counts[source] + rank)[last] % width] = advantage[last]
+        solved = np.bincount(source, correct, minlength=n_sources)
+        return Bandit(self.source, window, self.counts + new, self.solved + solved, self.tried + new)
 
 
 @dataclass(frozen=True)
@@ -169,17 +129,7 @@ class Dump(Method):
         a, r = step.advantage, step.rollouts
         value = a.value if a.tokens is None else np.where(a.tokens.lengths > 0, a.tokens.mean(), 0.0)
         rows = np.flatnonzero(r.plain & (r.ask >= 0))
-        source, n_sources = state.source[r.prompt[rows]], len(state.counts)
-        new = np.bincount(source, minlength=n_sources)
-        order = np.argsort(source, kind="stable")
-        rank = np.empty(len(rows), np.int64)
-        rank[order] = np.arange(len(rows)) - np.repeat(np.cumsum(new) - new, new)
-        last = rank >= new[source] - self.window  # a step longer than the window writes its last part only
-        window = state.window.copy()
-        place = (state.counts[source] + rank) % self.window
-        window[source[last], place[last]] = value[rows[last]]
-        solved = np.bincount(source, r.correct[rows], minlength=n_sources)
-        return Bandit(state.source, window, state.counts + new, state.solved + solved, state.tried + new)
+        return state.fed(state.source[r.prompt[rows]], value[rows], r.correct[rows])
 
     def reveal(self, state: Bandit) -> Mapping[str, np.ndarray]:
         """mean, low, high = success rate of the prompt's source (Beta(1, 1) prior, central 90 %); learnability, ucb, prob

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal, NamedTuple
+from typing import ClassVar, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from workbench.numerics.estimators import group_advantages
 from workbench.numerics.hints import with_asks
 from workbench.numerics.picks import largest
-from workbench.numerics.votes import majority_label, voted
+from workbench.numerics.votes import voted
 from workbench.stages import Card, Effect, Method, State
 from workbench.types import Advantage, Draft, Node, Plan, Ragged, Rollouts
-
-__all__ = ["majority_label"]
 
 CARD = Card(
     slug="ettrl",
@@ -44,60 +40,9 @@ def fork_positions(token_entropy: ArrayLike, n_forks: int, min_pos: int = 0) -> 
     return min_pos + np.sort(largest(entropy, min(n_forks, len(entropy)))).astype(np.int64)
 
 
-class TreeBudget(NamedTuple):
-    """rollouts = leaves; expected_token_ratio to as many flat rollouts, for forks placed evenly."""
-
-    rollouts: int
-    expected_token_ratio: float
-
-
-def tree_budget(n_trees: int, n_forks: int, n_branches: int) -> TreeBudget:
-    """M (1 + B N) leaves for (1 + B N / 2) / (1 + B N) of the tokens."""
-    new = n_forks * n_branches
-    return TreeBudget(n_trees * (1 + new), (1 + 0.5 * new) / (1 + new))
-
-
-class TreeCost(NamedTuple):
-    """Tokens generated in a tree, in as many flat rollouts, and the first by the second."""
-
-    tree_tokens: int
-    flat_tokens: int
-    ratio: float
-
-
-def tree_token_cost(base_len: int, forks: Sequence[int], branch_len: Sequence[Sequence[int]]) -> TreeCost:
-    """A base rollout and, for every fork (N,), the lengths of its branches (N, B) after it."""
-    tree = base_len + sum(map(sum, branch_len))
-    flat = base_len + sum(at + b for at, row in zip(forks, branch_len, strict=True) for b in row)
-    return TreeCost(tree, flat, tree / flat if flat else 1.0)
-
-
-class Reshaped(NamedTuple):
-    """scale (G,), advantages (G,)."""
-
-    scale: np.ndarray
-    advantages: np.ndarray
-
-
-def _grpo(rewards: ArrayLike) -> np.ndarray:
-    reward = np.asarray(rewards, float)
-    return group_advantages(reward, np.zeros(len(reward)), "grpo", 1e-6).advantages
-
-
-def advantage_reshape(rewards: ArrayLike, response_entropy: ArrayLike) -> Reshaped:
-    """GRPO's advantages times 1 + (mean entropy - own) / mean entropy: certain answers count more (Adv-Res)."""
-    scale = _scale(np.asarray(response_entropy, float))
-    return Reshaped(scale, scale * _grpo(rewards))
-
-
 def _scale(entropy: np.ndarray) -> np.ndarray:
     mean = entropy.mean() if len(entropy) else 0.0
     return np.ones(len(entropy)) if mean == 0 else 1 + (mean - entropy) / mean
-
-
-def advantage_clip(rewards: ArrayLike, beta: float = 2.0) -> np.ndarray:
-    """GRPO's advantages (G,) held to -beta..beta (Adv-Clip)."""
-    return np.clip(_grpo(rewards), -beta, beta)
 
 
 @dataclass(frozen=True)

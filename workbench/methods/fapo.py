@@ -8,7 +8,6 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from workbench.numerics.estimators import group_advantages
 from workbench.stages import Card, Method, State
 from workbench.types import Rollouts
 
@@ -27,17 +26,6 @@ CARD = Card(
 )
 
 
-def genrm_reward(predicted_step: int | None, true_step: int, total_steps: int) -> float:
-    """What trains the judge: the first wrong step, -1 for none; a verdict that cannot be read costs 1.
-
-    No error: 1 for saying so, else -1. Error at s: -1 for missing it, else 1 - |verdict - s| / total_steps."""
-    if predicted_step is None:
-        return -1.0
-    if true_step == -1:
-        return 1.0 if predicted_step == -1 else -1.0
-    return -1.0 if predicted_step == -1 else 1 - abs(predicted_step - true_step) / max(total_steps, 1)
-
-
 class FapoRewards(NamedTuple):
     """rewards (n,), NaN where correct is null; judge_called (n,) bool, on correct rollouts only."""
 
@@ -51,32 +39,6 @@ def fapo_rewards(correct: ArrayLike, flawed: ArrayLike, lam: float = 1.0) -> Fap
     right = correct > 0
     reward = np.where(right, np.where(flawed > 0, 1 - lam, 1.0), -1.0)
     return FapoRewards(np.where(np.isfinite(correct), reward, np.nan), right)
-
-
-def fapo_advantages(correct: ArrayLike, flawed: ArrayLike, lam: float = 1.0) -> np.ndarray:
-    """(n,) GRPO's advantages of one group under these rewards."""
-    reward = fapo_rewards(correct, flawed, lam).rewards
-    return group_advantages(reward, np.zeros(len(reward), np.int64), "grpo", 1e-6).advantages
-
-
-class FlawedSign(NamedTuple):
-    """mean reward of the group; sign of a flawed rollout's advantage."""
-
-    mean: float
-    sign: int
-
-
-def flawed_advantage_sign(n_sound: int, n_flawed: int, n_wrong: int, lam: float = 1.0) -> FlawedSign:
-    """Sign of (2 - lam) wrong - lam sound: flawed rollouts rise while the policy is weak and sink when it is strong."""
-    n = max(n_sound + n_flawed + n_wrong, 1)
-    mean = (n_sound + (1 - lam) * n_flawed - n_wrong) / n
-    return FlawedSign(float(mean), int(np.sign((2 - lam) * n_wrong - lam * n_sound)))
-
-
-def flawed_share(correct: ArrayLike, flawed: ArrayLike) -> float | None:
-    """Flawed among the correct; None where none is correct. Not judged counts as sound."""
-    right = np.asarray(correct, float) > 0
-    return float((np.asarray(flawed, float)[right] > 0).mean()) if right.any() else None
 
 
 @dataclass(frozen=True)

@@ -90,25 +90,6 @@ def _whitened(
     return np.where(counted, (summed - stats.mean[0]) / (stats.std[0] + eps), 0.0)
 
 
-def grpo_sum_advantages(
-    rewards: Sequence[ArrayLike] | np.ndarray, groups: ArrayLike, weights: ArrayLike, eps: float = 1e-4
-) -> np.ndarray:
-    """(N,) what GRPO makes of the weighted sum of the parts: the comparison. A row with a null part is null."""
-    reward, weight = _matrix(rewards, weights)
-    return group_advantages(reward @ weight, groups, "grpo", eps).advantages
-
-
-def advantage_levels(advantages: ArrayLike, decimals: int = 6) -> int:
-    """How many different advantages there are, rounded to decimals."""
-    return len(np.unique(np.round(np.asarray(advantages, float), decimals) + 0.0))
-
-
-def conditioned_reward(easy: ArrayLike, hard: ArrayLike, threshold: float) -> np.ndarray:
-    """(N,) the easier reward where the harder one reached the threshold, else 0; a null stays null."""
-    easy, hard = np.asarray(easy, float), np.asarray(hard, float)
-    return np.where(np.isnan(hard), np.nan, np.where(hard >= threshold, easy, 0.0))
-
-
 @dataclass(frozen=True)
 class Gdpo(Method):
     """Advantages from the named parts of the reward, each normalised on its own.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple, TypeAlias, get_args
 
@@ -42,12 +42,6 @@ _PROB_FLOOR = 1e-12
 # the classifier
 
 
-def windowed_pass(history: ArrayLike, H: int) -> float:
-    """Share of ones among the last H marks (1 = some rollout of the prompt was correct); 0 for a prompt never seen."""
-    marks = np.asarray(history, float)
-    return float(marks[max(len(marks) - H, 0) :].mean()) if len(marks) and H > 0 else 0.0
-
-
 def assign_bin_batch(acc: ArrayLike, edges: ArrayLike, exclude_extremes: bool = False) -> np.ndarray:
     """(M,) int64 bin of each accuracy: the number of edges at or below it. -1 at exactly 0 and 1 where those are out."""
     acc = np.asarray(acc, float)
@@ -63,33 +57,26 @@ def move_bin(old: np.ndarray, acc: np.ndarray, edges: np.ndarray, hysteresis: fl
     return np.where((old >= 0) & (new != old) & stays, old, new)
 
 
-def assign_bin_walk(acc: Sequence[float], edges: ArrayLike, hysteresis: float = 0.0) -> np.ndarray:
-    """(T,) int64 bins of one prompt as its accuracy moves; the first one is taken as it is."""
-    edge, at, bins = np.asarray(edges, float), np.array([-1]), []
-    for a in acc:
-        at = move_bin(at, np.array([a], float), edge, hysteresis)
-        bins.append(int(at[0]))
-    return np.array(bins, np.int64)
-
-
 # weights of prompts
 
 
-def ema_update(
-    scores: Mapping[int, float], bin_losses: Mapping[int, ArrayLike], beta: float = 0.12, share_normalise: bool = True
-) -> dict[int, float]:
-    """Scores of bins after a step: (1 - beta) S + beta m, or m where the bin is new; eq. 14.
+def mean_losses(loss: np.ndarray, bin_: np.ndarray, n_bins: int) -> tuple[np.ndarray, np.ndarray]:
+    """(B,) mean loss, 0 for none, and (B,) number of the responses of each bin; loss, bin_ (R,), -1 = outside the bins."""
+    inside = bin_ >= 0
+    count = np.bincount(bin_[inside], minlength=n_bins)
+    return np.bincount(bin_[inside], loss[inside], minlength=n_bins) / np.maximum(count, 1), count
 
-    bin_losses: bin -> loss of every response in it. share_normalise divides a bin's mean by its share of responses.
-    Bins without a response keep their score."""
-    sizes = {b: np.size(losses) for b, losses in bin_losses.items()}
-    total, out = sum(sizes.values()), dict(scores)
-    for b, losses in bin_losses.items():
-        if not sizes[b]:
-            continue
-        mean = float(np.asarray(losses, float).mean()) / (sizes[b] / total if share_normalise else 1.0)
-        out[b] = (1 - beta) * out[b] + beta * mean if b in out else mean
-    return out
+
+def ema_update(
+    score: np.ndarray, mean: np.ndarray, count: np.ndarray, beta: float = 0.12, share_normalise: bool = True
+) -> np.ndarray:
+    """Scores (B,) of bins after a step: (1 - beta) S + beta m, or m where the bin is new, NaN; eq. 14.
+
+    mean loss (B,) of count (B,) responses. share_normalise divides a bin's mean by its share of responses. Bins without a
+    response keep their score."""
+    shared = mean / np.where(share_normalise & (count > 0), count / max(count.sum(), 1), 1.0)
+    blended = np.where(np.isnan(score), shared, (1 - beta) * score + beta * shared)
+    return np.where(count > 0, blended, score)
 
 
 class BinWeights(NamedTuple):
@@ -106,12 +93,6 @@ def exponential(score: np.ndarray, eta: float, gamma: float) -> BinWeights:
     relative = np.exp(eta * (np.nan_to_num(score) - np.nan_to_num(score).max(axis=-1, keepdims=True, initial=-np.inf)))
     n = max(score.shape[-1], 1)
     return BinWeights(omega, (1 - gamma) * relative / relative.sum(axis=-1, keepdims=True) + gamma / n)
-
-
-def bin_weights(scores: Mapping[int, float], bins: Sequence[int], eta: float = 0.65, gamma: float = 0.01) -> BinWeights:
-    """Weights of the bins present in a batch; a bin without a score counts 0. Eq. 10-11."""
-    by_name = {str(b): s for b, s in scores.items()}
-    return exponential(np.array([by_name.get(str(b), 0.0) for b in bins], float), eta, gamma)
 
 
 class SampleWeights(NamedTuple):
@@ -182,21 +163,6 @@ def dual_update(mu: float, realized_mean: float, n_bar: float, lr: float = 0.05)
     return mu + lr * (realized_mean - n_bar)
 
 
-def sqrt_allocation(q: ArrayLike, v: ArrayLike, n_bar: float) -> np.ndarray:
-    """(B,) real group sizes that minimise the weighted variance: n_bar sqrt(v_b) / sum of q_j sqrt(v_j).
-
-    q (B,) share of prompts, v (B,) gradient variance of a bin. Without any variance everybody gets n_bar."""
-    q, root = np.asarray(q, float), np.sqrt(np.asarray(v, float))
-    mean = (q * root).sum()
-    return n_bar * root / mean if mean > 0 else np.full(len(root), float(n_bar))
-
-
-def wse(q: ArrayLike, sigma: ArrayLike, n: ArrayLike) -> float:
-    """Weighted standard error: sum of q sigma / sqrt(n), each (B,)."""
-    q, sigma, n = (np.asarray(x, float) for x in (q, sigma, n))
-    return float((q * sigma / np.sqrt(n)).sum())
-
-
 # the method
 
 
@@ -213,6 +179,22 @@ class Bins(NamedTuple):
     arm_score: np.ndarray
     pulls: np.ndarray
     mu: float
+
+    def marked(self, rows: np.ndarray, right: np.ndarray, window: int, edges: np.ndarray, margin: float) -> Bins:
+        """With one mark more for prompts `rows` (K,): whether any of its rollouts was right (K,) bool.
+
+        accuracy is the share of right marks among the latest `window`; bins move by edges and margin, as `move_bin` does."""
+        bits = np.unpackbits(self.history[rows], axis=1)[:, :window]
+        bits[np.arange(len(rows)), self.seen[rows] % window] = right
+        seen = self.seen[rows] + 1
+        acc = bits.sum(axis=1) / np.minimum(seen, window)
+        before = np.where(self.seen[rows] > 0, self.bin[rows], -1)
+        return self._replace(
+            history=set_rows(self.history, rows, np.packbits(bits, axis=1)),
+            seen=set_rows(self.seen, rows, seen),
+            accuracy=set_rows(self.accuracy, rows, acc),
+            bin=set_rows(self.bin, rows, move_bin(before, acc, edges, margin)),
+        )
 
 
 @dataclass(frozen=True)
@@ -295,13 +277,11 @@ class Gdro(Method):
         rows = r.plain & (r.ask >= 0)
         bin_ = self._bin(state, r.prompt[rows])
         loss = 1 - r.correct[rows] if self.signal == "error" else -_per_rollout(step.advantage)[rows]
-        inside = bin_ >= 0
-        count = np.bincount(bin_[inside], minlength=len(state.score))
-        mean = np.bincount(bin_[inside], loss[inside], minlength=len(state.score)) / np.maximum(count, 1)
-        shared = mean / np.where(self.share_normalise & (count > 0), count / max(count.sum(), 1), 1.0)
-        blended = np.where(np.isnan(state.score), shared, (1 - self.beta) * state.score + self.beta * shared)
-        state = state._replace(score=np.where(count > 0, blended, state.score))
-        return self._mark(self._pull(state, step.plan, mean, count > 0), step)
+        mean, count = mean_losses(loss, bin_, len(state.score))
+        state = state._replace(score=ema_update(state.score, mean, count, self.beta, self.share_normalise))
+        rows, solved, _ = step.evidence(len(state.seen))
+        state = self._pull(state, step.plan, mean, count > 0)
+        return state.marked(rows, solved > 0, self._window, np.array(self.edges), self._margin)
 
     def _pull(self, state: Bins, plan: Plan, mean_loss: np.ndarray, seen: np.ndarray) -> Bins:
         """Scores of the arms that this method chose in the step, and the price of a rollout."""
@@ -321,21 +301,6 @@ class Gdro(Method):
                 pulls[b, n_b - self.n_min] += 1
         realised = float(arm[asked].mean())
         return state._replace(arm_score=score, pulls=pulls, mu=dual_update(state.mu, realised, n_bar, self.lr))
-
-    def _mark(self, state: Bins, step: Step) -> Bins:
-        """One mark for every prompt rolled out: was any rollout correct."""
-        rows, solved, _ = step.evidence(len(state.seen))
-        bits = np.unpackbits(state.history[rows], axis=1)[:, : self._window]
-        bits[np.arange(len(rows)), state.seen[rows] % self._window] = solved > 0
-        seen = state.seen[rows] + 1
-        acc = bits.sum(axis=1) / np.minimum(seen, self._window)
-        before = np.where(state.seen[rows] > 0, state.bin[rows], -1)
-        return state._replace(
-            history=set_rows(state.history, rows, np.packbits(bits, axis=1)),
-            seen=set_rows(state.seen, rows, seen),
-            accuracy=set_rows(state.accuracy, rows, acc),
-            bin=set_rows(state.bin, rows, move_bin(before, acc, np.array(self.edges), self._margin)),
-        )
 
     @property
     def _arms(self) -> np.ndarray:

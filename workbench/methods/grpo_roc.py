@@ -108,36 +108,6 @@ def resampled(
     return keep
 
 
-def roc_select(
-    rewards: ArrayLike,
-    penalties: ArrayLike,
-    groups: ArrayLike,
-    n_keep: int,
-    min_zero: int = 2,
-    min_nonzero: int = 2,
-) -> np.ndarray:
-    """(N,) bool who is trained on: the successes of lowest penalty, and the first failures whatever theirs.
-
-    rewards, penalties (N,), groups (N,) any labels. Groups smaller than n_keep go whole. Settled groups are not
-    treated apart here: see equal_reward_filter."""
-    reward = np.asarray(rewards, float)
-    names, group = np.unique(np.asarray(groups), return_inverse=True)
-    key = np.where(reward > 0, np.asarray(penalties, float), 0.0)
-    return resampled(reward, key, group, np.full(len(names), n_keep), min_zero, min_nonzero)
-
-
-def equal_reward_filter(rewards: ArrayLike, groups: ArrayLike) -> np.ndarray:
-    """(N,) bool: the rewards of the group differ."""
-    names, group = np.unique(np.asarray(groups), return_inverse=True)
-    return ~describe(np.asarray(rewards, float), group, len(names)).settled[group]
-
-
-def advantages_after_roc(rewards: ArrayLike, keep: ArrayLike, groups: ArrayLike, eps: float = 1e-6) -> np.ndarray:
-    """(N,) GRPO's advantages with mean and std of the kept rollouts only; 0 for the others."""
-    reward = np.where(np.asarray(keep, bool), np.asarray(rewards, float), np.nan)
-    return group_advantages(reward, groups, "grpo", eps).advantages
-
-
 @dataclass(frozen=True)
 class GrpoRoc(Method):
     """Keep keep_share of every group: clean successes, failures as they come; advantages among the kept.

@@ -63,13 +63,6 @@ def mutual_information(alpha: ArrayLike, beta: ArrayLike, K: int) -> np.ndarray:
     return np.where(proper, np.maximum(told, 0.0), 0.0)
 
 
-def variance_reduction(alpha: ArrayLike, beta: ArrayLike) -> np.ndarray:
-    """Expected fall of the belief's variance by one rollout: phi (1 - phi) / (n + 1)^2 with n = alpha + beta."""
-    a, b = np.asarray(alpha, float), np.asarray(beta, float)
-    n = a + b
-    return a * b / np.where(n > 0, n, 1.0) ** 2 / (n + 1) ** 2
-
-
 class Worth(NamedTuple):
     """phi_bar = mean of the belief, weight, mutual_information, score = weight times information; floats or (M,)."""
 
@@ -88,24 +81,6 @@ def wmi(alpha: ArrayLike, beta: ArrayLike, K: int, eta: float = 3.0, mu: float =
     weight = phi * (1 - phi) * np.exp(-eta * (phi - mu) ** 2)
     told = mutual_information(a, b, K)
     return Worth(phi, weight, told, weight * told)
-
-
-class Selection(NamedTuple):
-    """scores (M,), selected (batch,) int64 positions, best first."""
-
-    scores: np.ndarray
-    selected: np.ndarray
-
-
-def select(states: ArrayLike, K: int, batch_size: int, eta: float = 3.0, mu: float = 0.3) -> Selection:
-    """The batch_size beliefs with the largest weighted information; states (M, 2), ties in candidate order.
-
-    Raises ValueError where there are fewer candidates than places."""
-    a, b = np.asarray(states, float).reshape(-1, 2).T
-    if batch_size > len(a):
-        raise ValueError(f"{batch_size} prompts cannot be chosen from {len(a)} candidates")
-    scores = wmi(a, b, K, eta, mu).score
-    return Selection(scores, largest(scores, batch_size))
 
 
 Criterion: TypeAlias = Literal["wmi", "difficulty", "evidence"]

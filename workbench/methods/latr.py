@@ -21,7 +21,7 @@ CARD = Card(
     deviations=(
         "the major path is sampled as everywhere in the loop; the released setup takes the likeliest token",
         "a group is not filled up with copies of its root: what is not forked is not asked",
-        "tree mode ends for a prompt when its tree is full; the saturation rule over all prompts is complete as a function",
+        "tree mode ends for a prompt when its tree is full; the saturation rule over all prompts is left out",
         "at most one fork per branch and token (m = 2)",
     ),
     unspent="a tree that finds few undecided places stays smaller than its group",
@@ -41,38 +41,6 @@ def branch_mask(topk_probs: ArrayLike, tau_abs: float | None, tau_rel: float | N
         keep &= p[:, :1] - p < tau_rel
     keep[:, 0] = True
     return keep
-
-
-class Assigned(NamedTuple):
-    """state (R, m) int: 0 goes on, 1 no candidate, 2 suppressed; n_next branches; n_suppressed candidates."""
-
-    state: np.ndarray
-    n_next: int
-    n_suppressed: int
-
-
-def capacity_assign(keep: ArrayLike, completed: ArrayLike, capacity: int) -> Assigned:
-    """Room for the branches of one prompt, column by column: all first tokens, then second ones in branch order.
-
-    A finished branch keeps its slot and does not fork."""
-    keep = np.asarray(keep, bool).copy()
-    done = np.asarray(completed, bool)
-    if not keep.size:
-        return Assigned(np.zeros(keep.shape, np.int64), 0, 0)
-    keep[done, 1:] = False
-    state = np.where(keep, 0, 1)
-    order = np.flatnonzero(keep.T.ravel())
-    late = order[max(capacity, 0) :]
-    late = late[late >= keep.shape[0]]  # the first token of a live branch always has room
-    by_column = state.T.ravel()
-    by_column[late] = 2
-    state = by_column.reshape(state.T.shape).T
-    return Assigned(state, int((state == 0).sum()), len(late))
-
-
-def check_steps(birth_step: int, windows: Sequence[int]) -> list[int]:
-    """Steps at which a branch is compared with its parent."""
-    return [birth_step + r for r in sorted(windows)]
 
 
 class Decision(NamedTuple):
@@ -145,53 +113,6 @@ def rouge_l(a: Sequence[int], b: Sequence[int]) -> float:
     return 2 * row[-1] / (len(a) + len(b))
 
 
-class Pruned(NamedTuple):
-    """removed and kept branches, ascending."""
-
-    removed: list[int]
-    kept: list[int]
-
-
-def prune_subtree(parent: Sequence[int | None], remove: Sequence[int]) -> Pruned:
-    """The branches named, with all that descend from them; roots (parent None) are never removed."""
-    gone = {r for r in remove if parent[r] is not None}
-    for i, p in enumerate(parent):
-        if p in gone:
-            gone.add(i)
-    grown = True
-    while grown:  # parents need not stand first
-        more = {i for i, p in enumerate(parent) if p in gone} - gone
-        gone |= more
-        grown = bool(more)
-    return Pruned(sorted(gone), [i for i in range(len(parent)) if i not in gone])
-
-
-class Saturated(NamedTuple):
-    """effective branches of all prompts, how many are needed, and whether tree mode stops."""
-
-    effective: int
-    needed: int
-    stop: bool
-
-
-def saturated(
-    group_sizes: Sequence[int],
-    group_done: Sequence[bool],
-    n_tree: int,
-    thres_init: float,
-    thres_decay: float,
-    step: int,
-    max_new_tokens: int,
-    birth_steps: Sequence[int],
-    max_window: int,
-) -> Saturated:
-    """Whether enough branches live, or their prompts are finished, and all of them outlived their last check."""
-    effective = sum(n_tree if done else size for size, done in zip(group_sizes, group_done, strict=True))
-    needed = round(n_tree * len(group_sizes) * (thres_init - thres_decay * step / max_new_tokens))
-    checked = all(birth + max_window < step for birth in birth_steps)
-    return Saturated(effective, needed, effective >= needed and checked)
-
-
 class Share(NamedTuple):
     """eta, and the rollouts of a group grown as a tree and flat."""
 
@@ -206,6 +127,15 @@ def tree_share(group_size: int, schedule: Mapping[object, float], train_step: in
     eta = max(reached)[1] if reached else 0.0
     n_tree = round(group_size * eta)
     return Share(eta, n_tree, group_size - n_tree)
+
+
+def with_descendants(branch: np.ndarray, parent: np.ndarray, gone: np.ndarray) -> np.ndarray:
+    """(B,) bool: the branches that are gone (B,) bool, and all that grew from them; parents need not stand first."""
+    while True:
+        more = gone | np.isin(parent, branch[gone])
+        if (more == gone).all():
+            return gone
+        gone = more
 
 
 TREE = "latr_tree"
@@ -295,9 +225,6 @@ class Latr(Method):
                 ).prune
             ):
                 width[k], reason[k] = 0, "similar"
-        gone = {int(frontier.branch[k]) for k in np.flatnonzero(width == 0)}
-        for k in range(b):
-            if int(frontier.parent[k]) in gone:
-                gone.add(int(frontier.branch[k]))
-                width[k], reason[k] = 0, "similar"
+        gone = with_descendants(frontier.branch, frontier.parent, width == 0)
+        width[gone], reason[gone] = 0, "similar"
         return Cut(width, reason, np.ones(b))

@@ -1,39 +1,15 @@
-"""MC-GRPO: one rollout more, the median as baseline, the median rollout taken out of the batch.
-
-Also the names under which the sign-flip measures of `numerics.flips` go with this method.
-"""
+"""MC-GRPO: one rollout more, the median as baseline, the median rollout taken out of the batch."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike
 
-from workbench.numerics.flips import (
-    binary_vanish,
-    flip_prob_exact,
-    flip_prob_from_pool,
-    posterior_flip,
-    sign_flips,
-)
 from workbench.numerics.groups import describe, first_rows, lower_median
 from workbench.stages import Card, Effect, Method, State
-from workbench.types import Advantage, Draft, Plan, Ragged
-
-__all__ = [
-    "CARD",
-    "McGrpo",
-    "binary_vanish",
-    "flip_prob_exact",
-    "flip_prob_from_pool",
-    "mc_advantages",
-    "median_centred",
-    "posterior_flip",
-    "sign_flips",
-]
+from workbench.types import Advantage, Draft, Plan
 
 CARD = Card(
     slug="mc_grpo",
@@ -83,35 +59,6 @@ def median_centred(
         n_effective = np.bincount(group, value != 0, minlength=n_groups)
         value = value * (stats.n / np.maximum(n_effective, 1))[group]
     return MedianCentred(value, median, mad, first_rows(from_median == 0, group, n_groups))
-
-
-class McAdvantages(NamedTuple):
-    """advantages, keep (P, M); median, mad (P,); pivot (P,) int64 position in the row, -1 without a scored rollout."""
-
-    advantages: np.ndarray | list[np.ndarray]
-    median: np.ndarray
-    mad: np.ndarray
-    pivot: np.ndarray
-    keep: np.ndarray | list[np.ndarray]
-
-
-def mc_advantages(
-    rewards: Sequence[ArrayLike], mad_eps: float = 1e-3, rescale_nonzero: bool = False, mad_floor: float = 0.0
-) -> McAdvantages:
-    """The paper's advantages of P groups of M = G + 1 rollouts, and who stays in the batch.
-
-    rewards: P rows, None or NaN = null: out of the median, advantage 0, not kept. Rows of different lengths give
-    lists of arrays. The pivot, the first rollout at the median, is not kept either, so that G reach the loss."""
-    rows = Ragged.of([np.asarray(r, float) for r in rewards], float)
-    group = np.repeat(np.arange(rows.n_rows), rows.lengths)
-    made = median_centred(rows.values, group, rows.n_rows, mad_eps, mad_floor, rescale_nonzero)
-    keep = np.isfinite(rows.values)
-    keep[made.pivot[made.pivot >= 0]] = False
-    shaped = [list(Ragged(column, rows.offsets).rows()) for column in (made.value, keep)]
-    if len(np.unique(rows.lengths)) == 1:
-        shaped = [np.stack(column) for column in shaped]
-    inside = np.where(made.pivot >= 0, made.pivot - rows.offsets[:-1], -1)
-    return McAdvantages(shaped[0], made.median, made.mad, inside, shaped[1])
 
 
 @dataclass(frozen=True)

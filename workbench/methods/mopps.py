@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import ceil
 from typing import Literal
@@ -30,17 +30,6 @@ CARD = Card(
     ),
     watch="rank correlation of the posterior mean with the observed rate of the batch, the share of mixed groups",
 )
-
-
-def posterior_sequence(
-    observations: Sequence[tuple[float, float]], decay: float = 1.0, alpha0: float = 1.0, beta0: float = 1.0
-) -> np.ndarray:
-    """(K, 2) alpha, beta of one prompt after each of K observations (successes, n), from the prior on."""
-    belief, states = Belief(np.asarray(alpha0, float), np.asarray(beta0, float)), []
-    for successes, n in observations:
-        belief = posterior_update(*belief, successes, n, decay, alpha0, beta0)
-        states.append(belief)
-    return np.array(states, float).reshape(-1, 2)
 
 
 def warm_start(

@@ -28,7 +28,7 @@ CARD = Card(
         "rollouts without recorded entropies (simulation) get no bonus; the loss is that of the estimator before it, "
         "without the KL term of 0.01",
         "rewards between 0 and 1 are thresholded for the tracker and raw in the advantage: the baseline is then biased",
-        "forgetting per prompt from the KL on its last trajectory: tracker_step takes one rho per prompt, the loop has one",
+        "one rate of forgetting for all prompts; the paper's is each prompt's own, from the KL on its last trajectory",
     ),
     watch="the value against the success rate, rho and KL over steps, share of tokens whose bonus is capped, entropy",
 )
@@ -79,37 +79,17 @@ def adaptive_rho(
     return rho_min + x * (rho_max - rho_min) if x <= 1 else rho_min
 
 
-class TrackerStep(NamedTuple):
-    """value_before, alpha, beta, value_after, each (P,)."""
-
-    value_before: np.ndarray
-    alpha: np.ndarray
-    beta: np.ndarray
-    value_after: np.ndarray
-
-
 def tracker_value(alpha: ArrayLike, beta: ArrayLike, v_init: float = 0.5) -> np.ndarray:
     """alpha / (alpha + beta), (P,); v_init where both are 0."""
     alpha, total = np.asarray(alpha, float), np.asarray(alpha, float) + np.asarray(beta, float)
     return np.where(total > 0, alpha / np.where(total > 0, total, 1.0), v_init)
 
 
-def tracker_step(
-    alpha: ArrayLike, beta: ArrayLike, rewards: ArrayLike, rho: ArrayLike, threshold: float = 0.5
-) -> TrackerStep:
-    """One outcome for each prompt: alpha <- rho alpha + y, beta <- rho beta + 1 - y, with y = 1[r > threshold].
-
-    alpha, beta, rewards (P,); rho a number or (P,). A null reward leaves its prompt as it was."""
-    a, b, r, rho = (np.asarray(v, float) for v in (alpha, beta, rewards, rho))
-    scored, y = np.isfinite(r), (r > threshold).astype(float)
-    new_a, new_b = np.where(scored, rho * a + y, a), np.where(scored, rho * b + 1 - y, b)
-    return TrackerStep(tracker_value(a, b), new_a, new_b, tracker_value(new_a, new_b))
-
-
-def _folded(
+def folded(
     alpha: np.ndarray, beta: np.ndarray, prompt: np.ndarray, y: np.ndarray, rho: float
 ) -> tuple[np.ndarray, np.ndarray]:
-    """tracker_step for K outcomes of any prompts, those of the same prompt in order: (alpha, beta), (N,) each."""
+    """alpha <- rho alpha + y, beta <- rho beta + 1 - y for K outcomes y of any prompts, those of the same prompt in order:
+    (alpha, beta), (N,) each."""
     k = len(prompt)
     order = np.argsort(prompt, kind="stable")
     n = np.bincount(prompt, minlength=len(alpha))
@@ -119,14 +99,6 @@ def _folded(
     solved = np.bincount(prompt, weight * y, minlength=len(alpha))
     failed = np.bincount(prompt, weight * (1 - y), minlength=len(alpha))
     return kept * alpha + solved, kept * beta + failed
-
-
-class MssrAdvantages(NamedTuple):
-    """sequence_advantages (B,) whitened; psi (B, T) the bonus; advantages (B, T) their sum, 0 outside the mask."""
-
-    sequence_advantages: np.ndarray
-    psi: np.ndarray
-    advantages: np.ndarray
 
 
 def whitened(rewards: ArrayLike, values: ArrayLike) -> np.ndarray:
@@ -141,32 +113,6 @@ def whitened(rewards: ArrayLike, values: ArrayLike) -> np.ndarray:
     out = np.zeros(len(raw))
     out[scored] = seen
     return out
-
-
-def mssr_advantages(
-    rewards: ArrayLike,
-    values: ArrayLike,
-    entropy: ArrayLike,
-    mask: ArrayLike,
-    lam: float = 0.4,
-    gamma: float = 2.0,
-) -> MssrAdvantages:
-    """A + psi with psi = min(lam H, |A| / gamma): penalties shrink and bonuses grow with the entropy of a token.
-
-    rewards, values (B,); entropy, mask (B, T), H constant. With gamma > 1 psi turns no sign, though whitening may turn
-    that of r - v."""
-    value = whitened(rewards, values)
-    valid = np.asarray(mask, float) > 0
-    h = np.where(valid, np.asarray(entropy, float), 0.0)
-    psi = np.where(valid, np.minimum(lam * h, np.abs(value)[:, None] / gamma), 0.0)
-    return MssrAdvantages(value, psi, np.where(valid, value[:, None] + psi, 0.0))
-
-
-def surprisal_entropy(logp: ArrayLike, mask: ArrayLike) -> np.ndarray:
-    """-p log p of the sampled token (B, T), which the released code takes for the entropy; 0 outside the mask."""
-    valid = np.asarray(mask, float) > 0
-    logp = np.where(valid, np.asarray(logp, float), 0.0)
-    return np.where(valid, -np.exp(logp) * logp, 0.0)
 
 
 def sampling_weights(alpha: ArrayLike, beta: ArrayLike) -> np.ndarray:
@@ -224,7 +170,7 @@ class Mssr(Method):
         r = step.rollouts
         seen = r.plain & (r.ask >= 0) & np.isfinite(r.reward)
         prompt, y = r.prompt[seen], (r.reward[seen] > 0.5).astype(float)
-        alpha, beta = _folded(state.alpha, state.beta, prompt, y, rho)
+        alpha, beta = folded(state.alpha, state.beta, prompt, y, rho)
         last = state.last_step.copy()
         last[prompt] = step.step
         return Tracker(alpha, beta, state.visits + np.bincount(prompt, minlength=len(alpha)), last, kl)

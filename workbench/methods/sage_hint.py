@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from workbench.numerics.hints import references, with_asks
 from workbench.stages import Card, Effect, Method
@@ -30,49 +29,6 @@ CARD = Card(
 )
 
 
-def gate(p: ArrayLike, G: int) -> np.ndarray:
-    """(n,) chance 1 - (1 - p)^G - p^G that a group of G has both outcomes."""
-    rate = np.asarray(p, float)
-    return 1 - (1 - rate) ** G - rate**G
-
-
-class HintMix(NamedTuple):
-    """The gate of the mean rate, and the mean of the gates: never more, by Jensen."""
-
-    u_of_mean: float
-    mean_of_u: float
-
-
-def gate_under_hint_mix(p_hints: ArrayLike, G: int) -> HintMix:
-    """Hints of rates (n,) mixed inside one group, against one hint per group."""
-    rate = np.asarray(p_hints, float)
-    return HintMix(float(gate(rate.mean(), G)), float(gate(rate, G).mean()))
-
-
-class Walk(NamedTuple):
-    """level at which the walk ended, its rewards (G,), and what it cost."""
-
-    level: int
-    rewards: np.ndarray
-    rollouts_generated: int
-    rollouts_trained: int
-
-
-def sage_walk(rewards_by_level: Sequence[ArrayLike]) -> Walk:
-    """Up the levels 0..L (rows of G rewards) to the first with a reward above 0, or to the last.
-
-    Raises ValueError without any level."""
-    if not len(rewards_by_level):
-        raise ValueError("a walk needs the group of level 0 at least")
-    generated = 0
-    for level, group in enumerate(rewards_by_level):
-        rewards = np.asarray(group, float)
-        generated += len(rewards)
-        if (rewards > 0).any() or level == len(rewards_by_level) - 1:
-            return Walk(level, rewards, generated, len(rewards))
-    raise AssertionError
-
-
 def sage_light_paper(level: int, prev_accuracy: float | None, L: int = 3, alpha: float = 0.35) -> int:
     """One level up while the last accuracy is below alpha; a first visit (None) keeps the level."""
     return min(level + 1, L) if prev_accuracy is not None and prev_accuracy < alpha else level
@@ -87,33 +43,6 @@ def sage_light_code(
     if prev_accuracy <= up_at:
         return min(level + 1, L)
     return max(level - 1, 0) if prev_accuracy > down_above else level
-
-
-class Hint(NamedTuple):
-    """hint text or None, and where it is from: none, fresh, last."""
-
-    hint: str | None
-    source: str
-
-
-def resolve_hint(
-    level: int, hints: Mapping[object, str] | None, last_payload: Mapping[object, str] | None = None
-) -> Hint:
-    """The text of a level (keys may be numbers or their text); where writing hints failed, that of the last ones."""
-    if level == 0:
-        return Hint(None, "none")
-    for payload, source in ((hints, "fresh"), (last_payload, "last")):
-        text = None if payload is None else payload.get(level, payload.get(str(level)))
-        if text:
-            return Hint(text, source)
-    return Hint(None, "none")
-
-
-def no_signal_share(rewards: ArrayLike, groups: ArrayLike) -> float:
-    """Share of the groups whose rewards (n,), groups (n,), are all alike; NaN without groups."""
-    reward, group = np.asarray(rewards, float), np.asarray(groups)
-    alike = [bool(reward[group == g].max() == reward[group == g].min()) for g in np.unique(group)]
-    return float(np.mean(alike)) if alike else float("nan")
 
 
 class Levels(NamedTuple):

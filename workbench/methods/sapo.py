@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from workbench.methods.grpo import Grpo
 from workbench.numerics.estimators import group_advantages
@@ -28,27 +26,11 @@ CARD = Card(
         "groups of other nodes are rows that no ask made, of context 'swarm:<node>', as a world delivers them, verified and "
         "encoded here; no world does yet, and alone in the network the method is GRPO with all of its own groups",
         "missing external groups are filled with own ones; the first own groups in order are the local part",
-        "the released ranked variant applies an index of arrival to the sorted list; rank_external does not",
+        "ranked=True ranks the groups that teach something; the released variant ranks all, and applies an index of arrival to "
+        "the sorted list",
     ),
     watch="reward against the external share, its rolling spread, own log-probability of external text",
 )
-
-
-def advantages(rewards: ArrayLike, eps: float = 1e-8) -> np.ndarray:
-    """(r - mean) / (std + eps) of one group (G,), sample std; a group of one and a settled group get zeros."""
-    r = np.asarray(rewards, float)
-    return group_advantages(r, np.zeros(len(r), np.int64), "grpo", eps).advantages
-
-
-def filter_external(groups: Sequence[Mapping], node: str, group_size: int) -> list:
-    """Ids of the groups {id, node, rewards} that a node may train on: of others, of the right size, rewards not all alike."""
-    return [g["id"] for g in groups if g["node"] != node and len(g["rewards"]) == group_size and _mixed(g["rewards"])]
-
-
-def _mixed(rewards: ArrayLike) -> bool:
-    r = np.asarray(rewards, float)
-    r = r[np.isfinite(r)]
-    return bool(len(r) and r.max() > r.min())
 
 
 class Composition(NamedTuple):
@@ -69,15 +51,6 @@ def compose(n_local: int, n_eligible: int, I: int, J: int) -> Composition:  # no
     filled = min(J - external, n_local - local)
     short = I + J - local - filled - external
     return Composition(local + filled, external, filled, short, external / n_eligible if n_eligible else 0.0)
-
-
-def rank_external(groups: Sequence[Mapping], k: int) -> list:
-    """Ids of the k groups of largest total reward above 0, the released reasoning variant; ties in order of arrival.
-
-    It prefers groups that are all right, which teach nothing: filter first."""
-    total = np.array([np.nansum(np.asarray(g["rewards"], float)) for g in groups])
-    best = [i for i in np.argsort(-total, kind="stable") if total[i] > 0]
-    return [groups[i]["id"] for i in best[:k]]
 
 
 class Counters(NamedTuple):

@@ -77,41 +77,6 @@ def choose_repairs(
     return [repair for _, repair in found[:max_repairs]]
 
 
-class Spliced(NamedTuple):
-    """roles (T,): on_policy, then the source of the suffix; off_policy_share of the tokens."""
-
-    roles: list[str]
-    off_policy_share: float
-
-
-def splice(prefix_tokens: int, suffix_tokens: int, suffix_source: str = "teacher") -> Spliced:
-    """Who wrote which token of a repaired rollout."""
-    total = prefix_tokens + suffix_tokens
-    own = suffix_source == "on_policy"
-    share = 0.0 if own or not total else suffix_tokens / total
-    return Spliced(["on_policy"] * prefix_tokens + [suffix_source] * suffix_tokens, share)
-
-
-class Repaired(NamedTuple):
-    """rewards (n,) after repair; replaced rows; advantages (n,)."""
-
-    rewards: np.ndarray
-    replaced: list[int]
-    advantages: np.ndarray
-
-
-def group_after_repair(
-    rewards: ArrayLike, replaced: Sequence[int], repaired_rewards: ArrayLike, eps: float = 1e-6
-) -> Repaired:
-    """A repair that succeeds takes the place of its parent; one that fails leaves it. GRPO over the new group."""
-    reward, took = np.asarray(rewards, float).copy(), []
-    for row, new in zip(replaced, np.asarray(repaired_rewards, float), strict=True):
-        if new > 0:
-            reward[row] = new
-            took.append(int(row))
-    return Repaired(reward, took, group_advantages(reward, np.zeros(len(reward)), "grpo", eps).advantages)
-
-
 @dataclass(frozen=True)
 class Scope(Method):
     """Failing rollouts go on once from before their first wrong step; where that succeeds, the repair takes their place.

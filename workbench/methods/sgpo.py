@@ -36,12 +36,6 @@ CARD = Card(
 )
 
 
-def classify(p_hat: ArrayLike, threshold: float = 0.75) -> np.ndarray:
-    """(M,) str: trivial above the threshold, unsolved at 0, else learnable."""
-    p = np.asarray(p_hat, float)
-    return np.select([p > threshold, p <= 0], ["trivial", "unsolved"], "learnable").astype(object)
-
-
 def group_size(p_hat: ArrayLike, g_min: int = 2, g_max: int = 8) -> np.ndarray:
     """(M,) int64 inverse success rate on a grid of powers of two, 2^floor(log2(1 / p)) within g_min..g_max.
 
@@ -52,26 +46,6 @@ def group_size(p_hat: ArrayLike, g_min: int = 2, g_max: int = 8) -> np.ndarray:
     return np.clip(np.exp2(np.minimum(exponent, 62)), g_min, g_max).astype(np.int64)
 
 
-class Phase(NamedTuple):
-    """group_size of a phase, prompts (rows) of its cluster, unsolved ones mixed in, and what one pass costs."""
-
-    group_size: int
-    prompts: list[int]
-    n_unsolved_mixed: int
-    rollouts_per_pass: int
-
-
-class Curriculum(NamedTuple):
-    """p_hat (M,), decision (M,) str, group_size: one number for each learnable prompt and None for the others, phases
-    from small to large groups, and the rollouts that the profile took."""
-
-    p_hat: np.ndarray
-    decision: np.ndarray
-    group_size: list[int | None]
-    phases: list[Phase]
-    profile_rollouts: int
-
-
 def _bucket(p_hat: np.ndarray, buckets: Sequence[int]) -> np.ndarray:
     """(M,) int64 position of each prompt's group size among the rising buckets: the largest that does not exceed it."""
     size = group_size(p_hat, min(buckets), max(buckets))
@@ -80,41 +54,6 @@ def _bucket(p_hat: np.ndarray, buckets: Sequence[int]) -> np.ndarray:
 
 def _n_mixed(n_unsolved: int, fraction: float) -> int:
     return int(fraction * n_unsolved + 0.5)
-
-
-def plan(
-    successes: ArrayLike, N: int, threshold: float = 0.75, fraction: float = 0.1, buckets: Sequence[int] = (2, 4, 8)
-) -> Curriculum:
-    """The whole training plan from a profile of N rollouts per prompt; successes (M,).
-
-    Every phase also trains floor(fraction U + 1/2) of the U unsolved prompts, at its own group size. Successes outside
-    0..N: ValueError. An empty pool gives empty phases."""
-    s = np.asarray(successes, float)
-    check_counts(s, np.full(len(s), N))
-    p_hat = s / N
-    decision = classify(p_hat, threshold)
-    learnable = decision == "learnable"
-    at = _bucket(p_hat, buckets)
-    mixed = _n_mixed(int((decision == "unsolved").sum()), fraction)
-    phases = []
-    for i, g in enumerate(buckets):
-        rows = np.flatnonzero(learnable & (at == i)).tolist()
-        phases.append(Phase(int(g), rows, mixed, int(g) * (len(rows) + mixed)))
-    sizes = [int(buckets[b]) if ok else None for b, ok in zip(at, learnable, strict=True)]
-    return Curriculum(p_hat, decision, sizes, phases, int(N * len(s)))
-
-
-class Outcomes(NamedTuple):
-    """Chances that a group has a success, and that it is mixed; one for each group size."""
-
-    any_success: np.ndarray
-    mixed: np.ndarray
-
-
-def group_outcome_probs(p: float, group_sizes: ArrayLike) -> Outcomes:
-    """1 - (1 - p)^G and 1 - p^G - (1 - p)^G for group sizes (K,)."""
-    g = np.asarray(group_sizes, float)
-    return Outcomes(1 - (1 - p) ** g, np.maximum(1 - p**g - (1 - p) ** g, 0.0))
 
 
 class Course(NamedTuple):

@@ -17,8 +17,6 @@ from workbench.numerics.predictors import (
     Kernel,
     Known,
     columns,
-    context_prior,
-    kernel_belief,
     needs_of,
     points_of,
 )
@@ -85,57 +83,6 @@ def _left(p: np.ndarray, total: int, b_min: int, b_max: int) -> int:
     if total < b_min * len(p) or b_max < b_min:
         raise ValueError(f"{total} rollouts cannot give {len(p)} prompts {b_min} to {b_max} each")
     return total - b_min * len(p)
-
-
-class LitePrediction(NamedTuple):
-    """p, alpha, beta (T,) of each target; context_prior = mean rate of the context."""
-
-    p: np.ndarray
-    alpha: np.ndarray
-    beta: np.ndarray
-    context_prior: float
-
-
-def v0_lite_predict(
-    targets: ArrayLike,
-    context_embeddings: ArrayLike,
-    context_successes: ArrayLike,
-    context_trials: ArrayLike,
-    context_age: ArrayLike,
-    bandwidth: float = 0.1,
-    prior_strength: float = 2.0,
-    recency: float = 1.0,
-) -> LitePrediction:
-    """Success rates from the outcomes of similar prompts: closed form, no training, not the paper's model.
-
-    targets (T, d), context_embeddings (C, d); successes (sums, may be fractional), trials and age in steps (C,).
-    With k = recency^age exp((cos - 1) / bandwidth) and m the context's mean rate: alpha = c m + sum k s,
-    beta = c (1 - m) + sum k (n - s). An empty context gives 0.5; an embedding of zeros has cosine 0 with all."""
-    x = np.atleast_2d(np.asarray(targets, float))
-    known = np.asarray(context_embeddings, float).reshape(-1, x.shape[1])
-    s, n, age = (np.asarray(v, float) for v in (context_successes, context_trials, context_age))
-    prior = context_prior(s, n, age, recency)
-    belief = kernel_belief(x, known, s, n, age, prior, bandwidth, prior_strength, recency)
-    return LitePrediction(belief.mean, belief.alpha, belief.beta, prior)
-
-
-class Losses(NamedTuple):
-    """rank, cross-entropy, and alpha rank + (1 - alpha) cross-entropy."""
-
-    rank: float
-    ce: float
-    total: float
-
-
-def losses(
-    pos_logit: ArrayLike, neg_logit: ArrayLike, logit_diff: ArrayLike, y: ArrayLike, alpha: float = 0.25
-) -> Losses:
-    """What the authors train their predictor with: pairs (K,) from one context, which cancel a bias of the context,
-    and cross-entropy of logits (B,) with soft labels y (B,)."""
-    pos, neg, z, y = (np.asarray(v, float) for v in (pos_logit, neg_logit, logit_diff, y))
-    rank = float(np.logaddexp(0, -(pos - neg)).mean()) if pos.size else 0.0
-    ce = float((np.logaddexp(0, z) - y * z).mean()) if z.size else 0.0
-    return Losses(rank, ce, alpha * rank + (1 - alpha) * ce)
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple, TypeAlias, get_args
 
@@ -69,77 +69,6 @@ def gain(deviation_sq: ArrayLike, k: ArrayLike, unit_variance: ArrayLike, mode: 
     step = 1 if mode == "difference" else 0
     bottom = (k * d + s) * ((k + step) * d + s)
     return d**2 * s / np.where(bottom > 0, bottom, 1.0)
-
-
-def keep_sampling(
-    mean: ArrayLike,
-    V: ArrayLike,
-    k: ArrayLike,
-    c: float,
-    k_max: int,
-    unit_variance: ArrayLike,
-    mode: Mode = "difference",
-) -> np.ndarray:
-    """Whether one more rollout lowers the risk MSE(k) + c k, and k < k_max; bool or (G,) bool."""
-    worth = gain(fuse(mean, V, k, unit_variance).deviation_sq, k, unit_variance, mode)
-    return (worth > c) & (np.asarray(k) < k_max)
-
-
-class Look(NamedTuple):
-    """One look at the rewards of a group so far; continue_ = one more rollout was drawn."""
-
-    k: int
-    mean: float
-    deviation_sq: float
-    weight: float
-    baseline: float
-    mse: float
-    continue_: bool
-
-
-class Sequential(NamedTuple):
-    """trace of looks; k_final rollouts; baseline; advantages (k_final,) = reward minus baseline."""
-
-    trace: tuple[Look, ...]
-    k_final: int
-    baseline: float
-    advantages: np.ndarray
-
-
-def sequential(
-    rewards: Sequence[float | None] | np.ndarray,
-    V: float | None,
-    k_init: int = 4,
-    k_max: int = 16,
-    c: float = 1 / 256,
-    r_min: float = -1.0,
-    r_max: float = 1.0,
-    mode: Mode = "difference",
-) -> Sequential:
-    """The test on a stream of rewards (K,) in their order of arrival: what was drawn, and the advantages.
-
-    Null rewards are passed over. The stream may end before k_max. V None or NaN: no prior, the group mean of k_init
-    rollouts (weight 1). Raises ValueError for k_init < 1, no scored reward, or rewards outside r_min..r_max."""
-    stream = np.asarray(rewards, float)
-    stream = stream[np.isfinite(stream)]
-    if k_init < 1 or not len(stream):
-        raise ValueError(f"sampling needs at least one rollout, got k_init={k_init} and {len(stream)} scored rewards")
-    if (stream < r_min).any() or (stream > r_max).any():
-        raise ValueError(f"rewards {stream.min():g}..{stream.max():g} lie outside {r_min:g}..{r_max:g}")
-    s = ((r_max - r_min) / 2) ** 2
-    k = min(k_init, len(stream))
-    if V is None or np.isnan(V):
-        mean = float(stream[:k].mean())
-        return Sequential((Look(k, mean, np.nan, 1.0, mean, s / k, False),), k, mean, stream[:k] - mean)
-    trace: list[Look] = []
-    while True:
-        mean = float(stream[:k].mean())
-        d, weight, baseline, mse = (float(x) for x in fuse(mean, V, k, s))
-        more = bool(keep_sampling(mean, V, k, c, k_max, s, mode)) and k < len(stream)
-        trace.append(Look(k, mean, d, weight, baseline, mse, more))
-        if not more:
-            return Sequential(tuple(trace), k, baseline, stream[:k] - baseline)
-        k += 1
 
 
 class Memory(NamedTuple):

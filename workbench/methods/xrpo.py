@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from workbench.numerics.apportion import apportion
 from workbench.numerics.beliefs import set_rows
-from workbench.numerics.groups import GroupStats, describe
+from workbench.numerics.groups import describe
 from workbench.numerics.picks import largest
 from workbench.numerics.t_intervals import unit_half_widths
 from workbench.stages import Card, Effect, Method
-from workbench.types import Advantage, Draft, Plan, Pool, Ragged, Step
+from workbench.types import Advantage, Draft, Plan, Pool, Step
 
 CARD = Card(
     slug="xrpo",
@@ -26,7 +25,7 @@ CARD = Card(
     deviations=(
         "formulas through independent quotations of the paper; of the bonus two of three have the square root used here",
         "half of the budget before the first rewards, the rest in equal rounds, alpha 0.05 and bonus 0.5: not confirmed",
-        "no in-context seeding of prompts without success: seeding_trigger says which they would be",
+        "no in-context seeding of prompts without success",
         "where the world records no log-probabilities, no answer counts as rare",
         "beyond 2,048 prompts units are granted in blocks, at most one a prompt and block",
     ),
@@ -36,22 +35,15 @@ CARD = Card(
 _EXACT = 2048
 
 
-class Score(NamedTuple):
-    """Columns (P,): n int64, mean, std (n - 1), half_width of the t interval, delta = its reduction by one rollout more,
-    bonus, priority. Below two rollouts there is no interval: NaN."""
-
-    n: np.ndarray
-    mean: np.ndarray
-    std: np.ndarray
-    half_width: np.ndarray
-    delta: np.ndarray
-    bonus: np.ndarray
-    priority: np.ndarray
+def exploration(n: np.ndarray, total: int, lambda_: float) -> np.ndarray:
+    """(P,) bonus lambda sqrt(log(1 + total) / n) of prompts with n of all `total` rollouts; NaN for none."""
+    return lambda_ * np.sqrt(np.log1p(total) / np.where(n > 0, n, np.nan))
 
 
-def _described(rewards: Sequence[ArrayLike]) -> GroupStats:
-    rows = Ragged.of([np.asarray(r, float) for r in rewards], float)
-    return describe(rows.values, np.repeat(np.arange(rows.n_rows), rows.lengths), rows.n_rows)
+def intervals(n: np.ndarray, std: np.ndarray, alpha: float) -> tuple[np.ndarray, np.ndarray]:
+    """(P,) half width of the t interval, and its reduction by one rollout more; NaN below two rollouts."""
+    n_max = int(n.max(initial=2))
+    return std * unit_half_widths(alpha, n_max)[n], std * _reductions(alpha, n_max)[n]
 
 
 def _reductions(alpha: float, n_max: int) -> np.ndarray:
@@ -59,45 +51,15 @@ def _reductions(alpha: float, n_max: int) -> np.ndarray:
     return -np.diff(unit_half_widths(alpha, n_max + 1))
 
 
-def score(rewards: Sequence[ArrayLike], lambda_: float = 0.5, alpha: float = 0.05) -> Score:
-    """How much one rollout more of each prompt is worth.
-
-    rewards: P lists, None or NaN = null and left out. h(n) = t_(1 - alpha/2, n - 1) s / sqrt(n); delta = h(n) - h(n + 1)
-    at the same s; bonus = lambda sqrt(log(1 + T) / n) with T the rollouts of all prompts."""
-    stats = _described(rewards)
-    n, std = stats.n, np.where(stats.settled, 0.0, stats.std)
-    n_max = int(n.max(initial=2))
-    half_width = std * unit_half_widths(alpha, n_max)[n]
-    delta = std * _reductions(alpha, n_max)[n]
-    bonus = lambda_ * np.sqrt(np.log1p(n.sum()) / np.where(n > 0, n, np.nan))
-    return Score(n, stats.mean, std, half_width, delta, bonus, delta + bonus)
-
-
-class Allocation(NamedTuple):
-    """extra (P,) int64 units granted; n_after (P,) int64; unspent units."""
-
-    extra: np.ndarray
-    n_after: np.ndarray
-    unspent: int
-
-
-def allocation(
-    rewards: Sequence[ArrayLike], budget: int, lambda_: float = 0.5, alpha: float = 0.05, n_cap: int | None = None
-) -> Allocation:
-    """The units of a round, one at a time to the highest priority; n and T count on with every unit, the std stays.
-
-    Prompts below two rollouts come first, fewest first; ties go to the lowest index. n_cap: no prompt beyond it, which
-    may leave units unspent."""
-    stats = _described(rewards)
-    std = np.where(stats.settled, 0.0, stats.std)
-    extra = grant(stats.n, std, budget, lambda_, alpha, n_cap)
-    return Allocation(extra, stats.n + extra, budget - int(extra.sum()))
-
-
 def grant(
     n: np.ndarray, std: np.ndarray, budget: int, lambda_: float, alpha: float, n_cap: int | None = None
 ) -> np.ndarray:
-    """(P,) int64 units for prompts with n rollouts of spread std, as `allocation` has it."""
+    """(P,) int64 units of a round for prompts with n rollouts of spread std, one at a time to the highest priority.
+
+    The priority is the reduction of the half width h(n) = t_(1 - alpha/2, n - 1) std / sqrt(n) by one rollout more, at the
+    same std, plus a bonus lambda sqrt(log(1 + T) / n) with T the rollouts of all prompts; n and T count on with every unit.
+    Prompts below two rollouts come first, fewest first; ties go to the lowest index. n_cap: no prompt beyond it, which may
+    leave units unspent."""
     start, n = n, n.astype(np.int64).copy()
     cap = np.iinfo(np.int64).max if n_cap is None else n_cap
     left = budget
@@ -113,7 +75,7 @@ def grant(
     reduction = _reductions(alpha, int(n.max()) + 64)
     priority = std * reduction[n]
     while left > 0:
-        open_ = np.where(n < cap, priority + lambda_ * np.sqrt(np.log1p(total) / n), -np.inf)
+        open_ = np.where(n < cap, priority + exploration(n, total, lambda_), -np.inf)
         rows = np.array([np.argmax(open_)]) if block == 1 else largest(open_, min(block, left, int((n < cap).sum())))
         n[rows] += 1
         if n[rows].max() >= len(reduction):
@@ -124,14 +86,8 @@ def grant(
     return n - start
 
 
-def seeding_trigger(rewards: Sequence[ArrayLike], min_n: int = 4, success: float = 0.0) -> np.ndarray:
-    """(P,) bool: at least min_n scored rollouts and none with a reward above `success`."""
-    stats = _described(rewards)
-    return (stats.n >= min_n) & ~(stats.high > success)
-
-
 class Sharpened(NamedTuple):
-    """Columns (G,): advantage, score = mean log-probability of a token, eta = exp(score - mean), bonus, sharpened."""
+    """Columns (R,): advantage, score = mean log-probability of a token, eta = exp(score - mean), bonus, sharpened."""
 
     advantage: np.ndarray
     score: np.ndarray
@@ -140,29 +96,13 @@ class Sharpened(NamedTuple):
     sharpened: np.ndarray
 
 
-def advantages(
-    rewards: ArrayLike,
-    seq_logprob_sum: ArrayLike | None,
-    lengths: ArrayLike,
-    lambda_novelty: float = 2.5,
-    kappa_clip: float = 0.5,
-    eps: float = 1e-6,
-) -> Sharpened:
-    """Advantages of one group, with a bonus for answers that are good and less likely than the others.
-
-    rewards (G,), None or NaN = null, advantage 0; seq_logprob_sum (G,) nats, None = unknown, no bonus; lengths (G,).
-    A = (r - mean) / (std + eps), population std; for A > 0: A + min(max(lambda (1 - eta), 0), kappa A)."""
-    reward = np.asarray(rewards, float)
-    group = np.zeros(len(reward), np.int64)
-    length = np.asarray(lengths, float)
-    total = np.full(len(reward), np.nan) if seq_logprob_sum is None else np.asarray(seq_logprob_sum, float)
-    return _sharpen(reward, total / np.where(length > 0, length, 1), group, 1, lambda_novelty, kappa_clip, eps)
-
-
-def _sharpen(
+def sharpen(
     reward: np.ndarray, likely: np.ndarray, group: np.ndarray, n_groups: int, novelty: float, kappa: float, eps: float
 ) -> Sharpened:
-    """The same for all groups at once; likely (R,) mean log-probability of a token, NaN = unknown."""
+    """Advantages with a bonus for answers that are good and less likely than the others of their group.
+
+    reward (R,), NaN = null, advantage 0; likely (R,) mean log-probability of a token, NaN = unknown, no bonus.
+    A = (r - mean) / (std + eps), population std; for A > 0: A + min(max(novelty (1 - eta), 0), kappa A)."""
     stats = describe(reward, group, n_groups)
     scored = np.isfinite(reward)
     spread = stats.std * np.sqrt(np.maximum(stats.n - 1, 0) / np.maximum(stats.n, 1))
@@ -219,10 +159,8 @@ class Xrpo(Method):
 
     def reveal(self, state: Memory) -> Mapping[str, np.ndarray]:
         """mean of the last group with its t interval inside 0..1, its size n, and the reduction by one rollout more."""
-        n = np.where(state.n >= 2, state.n, 2)
-        n_max = int(n.max(initial=2))
-        half = np.where(state.n >= 2, state.std * unit_half_widths(self.alpha, n_max)[n], 1.0)
-        delta = np.where(state.n >= 2, state.std * _reductions(self.alpha, n_max)[n], 0.0)
+        half, delta = intervals(state.n, state.std, self.alpha)
+        half, delta = np.where(state.n >= 2, half, 1.0), np.where(state.n >= 2, delta, 0.0)
         low, high = np.clip(state.mean - half, 0, 1), np.clip(state.mean + half, 0, 1)
         return {"mean": state.mean, "low": low, "high": high, "n": state.n.astype(float), "delta": delta}
 
@@ -257,6 +195,6 @@ class Xrpo(Method):
         reward = np.where(advantage.keep, rollouts.reward, np.nan)
         n_groups = int(rollouts.group.max(initial=-1)) + 1
         likely = np.full(len(rollouts), np.nan) if rollouts.logp is None else rollouts.logp.mean()
-        made = _sharpen(reward, likely, rollouts.group, n_groups, self.lambda_novelty, self.kappa_clip, self.eps)
+        made = sharpen(reward, likely, rollouts.group, n_groups, self.lambda_novelty, self.kappa_clip, self.eps)
         baseline = np.where(advantage.keep, describe(reward, rollouts.group, n_groups).mean[rollouts.group], np.nan)
         return replace(advantage, value=made.sharpened, baseline=baseline, tokens=None)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Literal, NamedTuple, Protocol, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -45,62 +45,6 @@ class Context(NamedTuple):
     def age(self) -> np.ndarray:
         """(C,) int64 steps since the latest entry."""
         return self.step.max(initial=0) - self.step
-
-
-class SuccessPredictor(Protocol):
-    """Whatever predicts success rates of prompts under the current policy."""
-
-    def fit_context(self, entries: Context) -> SuccessPredictor:
-        """The predictor given the policy's latest outcomes; the old one stays valid."""
-        ...
-
-    def predict(self, rows: np.ndarray) -> np.ndarray:
-        """(M,) success rates in [0, 1] of rows of the pool."""
-        ...
-
-    def evidence(self, rows: np.ndarray) -> Belief | None:
-        """Beta beliefs behind the predictions, where the predictor has some."""
-        ...
-
-
-@dataclass(frozen=True)
-class Constant:
-    """The same rate for every prompt, whatever is known."""
-
-    rate: float = 0.5
-
-    def fit_context(self, entries: Context) -> Constant:
-        """Nothing is learned."""
-        return self
-
-    def predict(self, rows: np.ndarray) -> np.ndarray:
-        """(M,) times the rate."""
-        return np.full(len(rows), self.rate)
-
-    def evidence(self, rows: np.ndarray) -> None:
-        """There is none."""
-
-
-@dataclass(frozen=True, eq=False)
-class Counted:
-    """A Beta belief per prompt, kept elsewhere; belief holds (N,) columns."""
-
-    belief: Belief
-
-    def fit_context(self, entries: Context) -> Counted:
-        """Add the outcomes to the counts of their prompts."""
-        alpha, beta = self.belief.alpha.copy(), self.belief.beta.copy()
-        np.add.at(alpha, entries.rows, entries.solved)
-        np.add.at(beta, entries.rows, entries.tried - entries.solved)
-        return Counted(Belief(alpha, beta))
-
-    def predict(self, rows: np.ndarray) -> np.ndarray:
-        """(M,) means of the beliefs."""
-        return self.evidence(rows).mean
-
-    def evidence(self, rows: np.ndarray) -> Belief:
-        """The beliefs of the rows."""
-        return Belief(self.belief.alpha[rows], self.belief.beta[rows])
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,28 +15,6 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 
-class Rounded(NamedTuple):
-    """bits (n,) uint16 of the nearest bfloat16 numbers, ties to even; value (n,) float32 of them."""
-
-    bits: np.ndarray
-    value: np.ndarray
-
-
-def to_bf16_bits(x: ArrayLike) -> Rounded:
-    """Round float32 numbers to bfloat16. Raises ValueError for NaN: a weight that is none must not be sent on."""
-    x = np.asarray(x, np.float32)
-    if np.isnan(x).any():
-        raise ValueError(f"{int(np.isnan(x).sum())} of {x.size} weights are NaN and are not sent")
-    word = np.ascontiguousarray(x).view(np.uint32)
-    bits = ((word + np.uint32(0x7FFF) + ((word >> np.uint32(16)) & np.uint32(1))) >> np.uint32(16)).astype(np.uint16)
-    return Rounded(bits, from_bf16_bits(bits))
-
-
-def from_bf16_bits(bits: ArrayLike) -> np.ndarray:
-    """float32 values of bfloat16 bits, exact."""
-    return (np.asarray(bits, np.uint16).astype(np.uint32) << np.uint32(16)).view(np.float32)
-
-
 class Difference(NamedTuple):
     """indices (k,) int64, ascending, where two versions differ; changed_share = k / n, 0 for no elements."""
 
@@ -50,17 +28,6 @@ def changed(current: np.ndarray, previous: np.ndarray) -> Difference:
         raise ValueError(f"weights of shape {current.shape} cannot be compared with {previous.shape}")
     indices = np.flatnonzero(current != previous)
     return Difference(indices, len(indices) / current.size if current.size else 0.0)
-
-
-def diff_indices(current: ArrayLike, previous: ArrayLike, compare: Literal["bits", "value"] = "bits") -> Difference:
-    """Where the bfloat16 copies of two versions (n,) differ.
-
-    compare "value" is the authors' comparison: -0.0 equals 0.0 there, so that the copy is not rebuilt bit for bit.
-    """
-    if compare not in ("bits", "value"):
-        raise ValueError(f"no comparison {compare!r}; there are bits and value")
-    new, old = to_bf16_bits(current), to_bf16_bits(previous)
-    return changed(new.bits, old.bits) if compare == "bits" else changed(new.value, old.value)
 
 
 def union_indices(per_step: Iterable[ArrayLike]) -> np.ndarray:
@@ -95,30 +62,8 @@ def apply_update(bits: ArrayLike, indices: ArrayLike, values: ArrayLike) -> np.n
     return out
 
 
-class Payload(NamedTuple):
-    """Bytes of both ways of sending, and dense / sparse; ratio None where nothing is sent."""
-
-    dense: float
-    sparse: float
-    ratio: float | None
-
-
-def payload(
-    n: int, changed: int, value_bytes: float = 2, index_bytes: float = 4, value_entropy: float = 1.0
-) -> Payload:
-    """What n elements cost when `changed` of them did. value_entropy: share that values keep when compressed."""
-    dense, sparse = n * value_bytes, changed * (index_bytes + value_entropy * value_bytes)
-    return Payload(dense, sparse, dense / sparse if sparse else None)
-
-
 def route(
     changed_share: float, value_bytes: float = 2, index_bytes: float = 4, margin: float = 1.0
 ) -> Literal["sparse", "dense"]:
     """The smaller way for a tensor; equal goes dense. margin > 1 wants sparse to be that much smaller."""
     return "sparse" if changed_share * (value_bytes + index_bytes) * margin < value_bytes else "dense"
-
-
-def bf16_absorbed(weight: ArrayLike, delta: ArrayLike) -> np.ndarray:
-    """(n,) bool: weights whose bfloat16 copy an update does not change."""
-    weight = np.asarray(weight, np.float32)
-    return to_bf16_bits(weight + np.asarray(delta, np.float32)).bits == to_bf16_bits(weight).bits

@@ -102,54 +102,6 @@ def survival(
     return Survival(keep(asked, delta), float(keep(buffer, delta).mean()))
 
 
-class Removal(NamedTuple):
-    """leave_one_out_mean (G,) of q, and the rollout whose removal brings it nearest to rho; None for an empty group."""
-
-    leave_one_out_mean: np.ndarray
-    remove: int | None
-
-
-def removal(q: ArrayLike, rho: float = 0.5) -> Removal:
-    """The theory's rule: remove argmin_j |mean of the others - rho|; ties go to the first."""
-    q = np.asarray(q, float)
-    if len(q) < 2:
-        return Removal(np.full(len(q), np.nan), None if not len(q) else 0)
-    others = (q.sum() - q) / (len(q) - 1)
-    distance = np.abs(others - rho)
-    return Removal(others, int(np.flatnonzero(distance <= distance.min() + TOLERANCE)[0]))
-
-
-class Survivors(NamedTuple):
-    """advantage (G,), NaN where pruned; positive_ratio and reward_variance of the survivors; whether they differ."""
-
-    advantage: np.ndarray
-    positive_ratio: float
-    reward_variance: float
-    informative: bool
-
-
-def advantages(rewards: ArrayLike, keep: ArrayLike, eps: float = 1e-6) -> Survivors:
-    """(r - mean) / (std + eps) over the survivors (population std); fewer than two, or all alike, get 0."""
-    reward, kept = np.asarray(rewards, float), np.asarray(keep, bool)
-    alive = reward[kept]
-    value = np.where(kept, 0.0, np.nan)
-    if not len(alive):
-        return Survivors(value, float("nan"), float("nan"), False)
-    informative = len(alive) > 1 and bool(alive.max() > alive.min())
-    if informative:
-        value[kept] = (alive - alive.mean()) / (alive.std() + eps)
-    return Survivors(value, float((alive > 0).mean()), float(alive.var()), informative)
-
-
-def vote_weights(score: ArrayLike) -> np.ndarray:
-    """(n,) rank of the raw score mapped to 0..1, best 1; equal scores share the mean rank, a lone one gets 1."""
-    s = np.asarray(score, float)
-    if len(s) < 2:
-        return np.ones(len(s))
-    rank = (s[:, None] > s[None, :]).sum(1) + ((s[:, None] == s[None, :]).sum(1) - 1) / 2
-    return rank / (len(s) - 1)
-
-
 class Quality(NamedTuple):
     """The head; pos, neg (B,) finished successes and failures by bin of their score when it was new; buffer of recent q;
     steps seen."""

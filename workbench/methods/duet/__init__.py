@@ -15,32 +15,15 @@ from workbench.methods.duet.pricing import (
     budget_trim,
     checkpoints,
     make_divisible,
-    propensity,
-    sigma_obs,
     snips_weight,
+    spreads,
     stop_threshold,
-    surrogate,
     taken,
-    welford,
 )
 from workbench.numerics import beta as beta_law
 from workbench.numerics.beliefs import set_rows
 from workbench.stages import Card, Checkpoint, Method
 from workbench.types import Advantage, Cut, Draft, Frontier, Plan, Pool, Step
-
-__all__ = [
-    "abort_decision",
-    "allocation",
-    "budget_trim",
-    "checkpoints",
-    "make_divisible",
-    "propensity",
-    "sigma_obs",
-    "snips_weight",
-    "stop_threshold",
-    "surrogate",
-    "welford",
-]
 
 CARD = Card(
     slug="duet",
@@ -52,7 +35,7 @@ CARD = Card(
         "the full budget of tokens is the step's rollouts at the mean length of its prompts, in the place of n_ref = 8 "
         "each; a step never asks for more rollouts than it may",
         "prompts without a spread of their own share the mean spread of those that have one, at least sigma_min: the "
-        "ridge on prompt log-probabilities needs weights that were not released (surrogate is the pure function)",
+        "ridge on prompt log-probabilities needs weights that were not released",
         "where log-probabilities were not recorded, a token counts as one nat",
         "stop and abort act only where a domain has answer markers (`markers`); rollouts are looked at every `every` tokens, "
         "so hysteresis counts looks, and the two checkpoints move with every step",
@@ -141,7 +124,7 @@ class Duet(Method):
         new_mean = mean[rows] + (np.bincount(prompt, length, n)[rows] - count[rows] * mean[rows]) / total
         nats = -length if rollouts.logp is None else (rollouts.logp.mean() * rollouts.logp.lengths)[kept]
         value = (step.advantage.value * step.advantage.weight)[kept]
-        sigma = _spreads(value * np.nan_to_num(nats), prompt, n)
+        sigma = spreads(value * np.nan_to_num(nats), prompt, n)
         varied = np.flatnonzero((count > 1) & np.isfinite(sigma))
         done, solved, tried = step.evidence(n)
         return Memory(
@@ -246,11 +229,3 @@ def _scratch(frontier: Frontier, name: str, blank: float | str = 0.0) -> np.ndar
     return np.asarray(
         frontier.memory.get(f"duet.{name}", np.full(len(frontier), blank, dtype=object if blank == "" else float))
     )
-
-
-def _spreads(g: np.ndarray, prompt: np.ndarray, n: int) -> np.ndarray:
-    """(N,) population std of g (R,) by prompt; NaN without a row."""
-    count = np.bincount(prompt, minlength=n)
-    mean = np.bincount(prompt, g, n) / np.maximum(count, 1)
-    square = np.bincount(prompt, (g - mean[prompt]) ** 2, n) / np.maximum(count, 1)
-    return np.where(count > 0, np.sqrt(square), np.nan)

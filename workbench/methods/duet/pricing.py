@@ -12,11 +12,6 @@ from numpy.typing import ArrayLike
 from workbench.numerics.beliefs import set_rows
 
 
-def surrogate(feature: ArrayLike, intercept: float, slope: float, sigma_min: float) -> np.ndarray:
-    """(P,) max(sigma_min, intercept + slope feature): spread of a prompt never observed, from its log-probability."""
-    return np.maximum(sigma_min, intercept + slope * np.asarray(feature, float))
-
-
 class Allocation(NamedTuple):
     """lambda_ the price of a token; n (P,) int64 rollouts; p_pre (P,) propensities; tokens expected."""
 
@@ -193,12 +188,12 @@ def snips_weight(
     return Weights(np.minimum(weight, cap) if spared.any() else weight, (~np.asarray(aborted, bool)).astype(np.int64))
 
 
-def sigma_obs(advantage: ArrayLike, sum_logprob: ArrayLike, kept: ArrayLike) -> float | None:
-    """Population std of A_i log pi(y_i) over the kept rollouts of a group; None below two, or where it is not finite."""
-    rows = np.asarray(kept, bool)
-    g = (np.asarray(advantage, float) * np.asarray(sum_logprob, float))[rows]
-    sigma = float(g.std()) if len(g) > 1 and np.isfinite(g).all() else np.nan
-    return sigma if np.isfinite(sigma) else None
+def spreads(g: np.ndarray, prompt: np.ndarray, n: int) -> np.ndarray:
+    """(N,) population std of A_i log pi(y_i), g (R,), over the kept rollouts of each prompt; NaN without a row."""
+    count = np.bincount(prompt, minlength=n)
+    mean = np.bincount(prompt, g, n) / np.maximum(count, 1)
+    square = np.bincount(prompt, (g - mean[prompt]) ** 2, n) / np.maximum(count, 1)
+    return np.where(count > 0, np.sqrt(square), np.nan)
 
 
 class Moments(NamedTuple):
@@ -215,11 +210,3 @@ class Moments(NamedTuple):
         mean = self.mean[rows] + delta / n
         new = (n, mean, self.M2[rows] + delta * (value - mean))
         return Moments(*(set_rows(old, rows, column) for old, column in zip(self, new, strict=True)))
-
-
-def welford(values: ArrayLike) -> Moments:
-    """n, mean and M2 of values (K,) taken in one after the other."""
-    moments = Moments(np.zeros(1, np.int64), np.zeros(1), np.zeros(1))
-    for value in np.asarray(values, float):
-        moments = moments.add(np.zeros(1, np.int64), np.array([value]))
-    return Moments(*(column[0] for column in moments))

@@ -12,27 +12,16 @@ from workbench.methods.echo.certainty import (
     Track,
     adaptive_clip,
     branch_width,
-    certainty,
+    end_reason,
+    entropy_and_confidence,
     hybrid_advantage,
     look,
-    plan_branch,
-    prune_scan,
-    token_stats,
+    may_fork,
 )
 from workbench.numerics.hints import with_asks
-from workbench.numerics.votes import majority_label, voted
+from workbench.numerics.votes import voted
 from workbench.stages import Card, Checkpoint, Method, State
 from workbench.types import Advantage, Batch, Cut, Draft, Fork, Frontier, Loss, Plan, Ragged, Rollouts
-
-__all__ = [
-    "adaptive_clip",
-    "branch_width",
-    "hybrid_advantage",
-    "majority_label",
-    "plan_branch",
-    "prune_scan",
-    "token_stats",
-]
 
 CARD = Card(
     slug="echo",
@@ -58,7 +47,7 @@ class Echo(Method):
 
     Up to max_branches of a group wait for the fork; where it is narrower, plain rollouts fill the group. labels: vote
     replaces the verifier's reward by agreement with the majority. cuts=False never stops a branch. Gates are those of
-    `plan_branch` and `prune_scan`, over the top_k likeliest tokens, set for confidence="mean_prob" of five. Stands behind
+    `may_fork` and `end_reason`, over the top_k likeliest tokens, set for confidence="mean_prob" of five. Stands behind
     an estimator: Pipeline(Grpo(), Echo()).
     """
 
@@ -126,7 +115,7 @@ class Echo(Method):
         b, width = len(frontier), max(self.entropy_window, self.group_window, self.tail_window)
         blank = dict.fromkeys(Track._fields[:5], np.zeros(b)) | dict.fromkeys(Track._fields[5:], np.zeros((b, width)))
         track = Track(**{n: np.asarray(frontier.memory.get(f"echo.{n}", x)) for n, x in blank.items()})
-        entropy, confidence = certainty(frontier.extra["top_logp"], self.confidence_top_k, self.confidence)
+        entropy, confidence = entropy_and_confidence(frontier.extra["top_logp"], self.confidence_top_k, self.confidence)
         return look(track, entropy, confidence, self.entropy_window, self.group_window, self.tail_window)
 
     def branch(self, state: State, frontier: Frontier, rng: np.random.Generator) -> Fork:
@@ -142,8 +131,8 @@ class Echo(Method):
         base = np.where(new, 0.0, np.asarray(frontier.memory.get("echo.base", np.zeros(b))))
         base[np.flatnonzero(new)[np.unique(frontier.prompt[new], return_index=True)[1]]] = 1.0
         gates = (base > 0) & (frontier.parent < 0) & (frontier.round == 0) & (frontier.n_tokens >= self.min_depth)
-        gates &= (seen.entropy >= self.entropy_high) & (seen.group <= self.branch_threshold)
-        gates &= seen.rise >= self.entropy_delta_threshold
+        limits = self.entropy_high, self.branch_threshold, self.entropy_delta_threshold
+        gates &= may_fork(seen.entropy, seen.group, seen.rise, *limits)
         for k in np.flatnonzero(gates):
             n = self._width(float(seen.entropy[k]), float(seen.group[k]))
             base[k] = 0.0  # one scan, one fork
@@ -166,12 +155,8 @@ class Echo(Method):
             return Cut(width, reason, np.ones(b))
         t = seen.track
         if self.cuts:
-            low = t.low < self.prune_threshold
-            tail = (t.declines >= self.tail_decline_steps) & (t.tail <= self.tail_threshold)
-            spike = (t.rises >= self.delta_rise_steps) & (seen.rise > self.delta_upper)
-            reason = np.select([low, tail, spike], ["low_confidence", "tail_decline", "entropy_spike"], "").astype(
-                object
-            )
+            limits = self.prune_threshold, self.tail_decline_steps, self.tail_threshold
+            reason = end_reason(t, seen.rise, *limits, self.delta_rise_steps, self.delta_upper)
             width = (reason == "").astype(np.int64)
         return Cut(width, reason, np.ones(b), _memory(t))
 
@@ -199,17 +184,14 @@ class Echo(Method):
         return replace(advantage, tokens=Ragged(made.advantages[inside], r.entropy.offsets))
 
     def loss(self, state: State, batch: Batch) -> Loss:
-        """The clipped surrogate with one range per rollout, tighter where its tail was sure; `adaptive_clip` in torch."""
+        """The clipped surrogate with one range per rollout, tighter where its tail was sure."""
         import torch
 
         mask, zero = batch.mask.bool(), torch.zeros_like(batch.logp)
         log_ratio = torch.where(mask, batch.logp - batch.proximal, zero).clamp(-20, 20)
         ratio, a = log_ratio.exp(), torch.where(mask, batch.advantage, zero)
-        from_end = mask.flip(1).cumsum(1).flip(1)
-        tail = (batch.sampled > 0) & (from_end <= self.clip_window)
-        sure = torch.where(tail, batch.behaviour, zero).exp().mul(tail).sum(1) / tail.sum(1).clamp(min=1)
-        sure = torch.where(tail.any(1), sure, torch.ones_like(sure))
-        eps = (self.eps_min + (self.eps_max - self.eps_min) * torch.sigmoid(self.kappa * (1 - sure)))[:, None].detach()
+        limits = self.clip_window, self.eps_min, self.eps_max, self.kappa
+        eps = adaptive_clip(batch.behaviour.exp(), mask, batch.sampled, *limits).clip_epsilon[:, None].detach()
         term = -torch.minimum(ratio * a, torch.minimum(torch.maximum(ratio, 1 - eps), 1 + eps) * a)
         low, high = (ratio < 1 - eps) & (a < 0), (ratio > 1 + eps) & (a > 0)
         stats = {"clip_low": low.to(term.dtype), "clip_high": high.to(term.dtype), "eps": eps.expand_as(term)}

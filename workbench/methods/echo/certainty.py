@@ -1,18 +1,18 @@
-"""Entropy and confidence along a rollout: where to fork and how wide, when to stop, and how both shape advantages (ECHO).
+"""Entropy and confidence along a rollout: where to fork and how wide, when to stop, how both shape advantages and clip (ECHO).
 
-The scans look at a finished rollout; `look` says the same one token at a time, for many rollouts at once.
+All are asked one token at a time, for many rollouts at once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
-from math import exp
-from typing import Any, Literal, NamedTuple
+from collections.abc import Hashable, Sequence
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from workbench.types import Ragged
+if TYPE_CHECKING:
+    import torch
 
 LOG_FLOOR = 1e-9
 """Inside the released controller's logarithm of a probability."""
@@ -21,48 +21,7 @@ FLOOR = 1e-8
 """In the counts and the variance of the released whitening."""
 
 
-class TokenStats(NamedTuple):
-    """(T,) columns: entropy in nats and confidence of the top K, their windowed means, entropy's rise."""
-
-    entropy: np.ndarray
-    confidence: np.ndarray
-    group_conf: np.ndarray
-    tail_conf: np.ndarray
-    delta_entropy: np.ndarray
-
-
-def _trailing(x: np.ndarray, window: int) -> np.ndarray:
-    """Mean of the last `window` values up to each place."""
-    total = np.concatenate([[0.0], np.cumsum(x)])
-    start = np.maximum(np.arange(1, len(x) + 1) - window, 0)
-    return (total[1:] - total[start]) / np.maximum(np.arange(1, len(x) + 1) - start, 1)
-
-
-def token_stats(
-    step_logprobs: Sequence[ArrayLike],
-    entropy_window: int = 4,
-    group_window: int = 4,
-    tail_window: int = 8,
-    confidence_top_k: int = 5,
-    conf_mode: Literal["mean_prob", "neg_mean_logprob"] = "mean_prob",
-) -> TokenStats:
-    """From the K returned log-probabilities of each of T steps, renormalised.
-
-    mean_prob is the mean of the k largest probabilities (paper); neg_mean_logprob minus the mean of their logs, where
-    low means confident (released controller). Thresholds of the two are not interchangeable."""
-    if conf_mode not in ("mean_prob", "neg_mean_logprob"):
-        raise ValueError(f"conf_mode must be mean_prob or neg_mean_logprob, not {conf_mode!r}")
-    rows = Ragged.of([np.asarray(row, float) for row in step_logprobs], float)
-    wide = np.full((rows.n_rows, int(rows.lengths.max(initial=1))), -np.inf)
-    wide[np.arange(wide.shape[1]) < rows.lengths[:, None]] = rows.values
-    entropy, confidence = certainty(wide, confidence_top_k, conf_mode)
-    before = np.concatenate([entropy[:1], _trailing(entropy, entropy_window)[:-1]])
-    return TokenStats(
-        entropy, confidence, _trailing(confidence, group_window), _trailing(confidence, tail_window), entropy - before
-    )
-
-
-def certainty(
+def entropy_and_confidence(
     logprobs: np.ndarray, top_k: int = 5, conf_mode: Literal["mean_prob", "neg_mean_logprob"] = "mean_prob"
 ) -> tuple[np.ndarray, np.ndarray]:
     """(B,) entropy in nats and confidence of renormalised log-probabilities (B, K); -inf is no token."""
@@ -106,85 +65,32 @@ def branch_width(
     return Width(raw, int(np.clip(round(raw), min_branches, max_branches)))
 
 
-class Branch(NamedTuple):
-    """Where and how wide; None for no fork."""
-
-    position: int | None
-    width: int | None
-
-
-DEFAULTS: Mapping[str, float] = {
-    "min_depth": 4,
-    "entropy_high": 3.5,
-    "entropy_low": 1.0,
-    "branch_threshold": 1.2,
-    "entropy_delta_threshold": 0.2,
-    "alpha": 2.0,
-    "beta": 1.0,
-    "min_branches": 1,
-    "max_branches": 4,
-    "prune_threshold": 0.4,
-    "tail_decline_steps": 3,
-    "tail_threshold": 1.0,
-    "delta_rise_steps": 3,
-    "delta_upper": 0.5,
-}
-"""The released controller's settings, under the names of `cfg`."""
+def may_fork(
+    entropy: np.ndarray,
+    group: np.ndarray,
+    rise: np.ndarray,
+    entropy_high: float,
+    branch_threshold: float,
+    entropy_delta_threshold: float,
+) -> np.ndarray:
+    """(B,) bool: all three gates are open, of entropy, windowed confidence and the rise of entropy, (B,) each."""
+    return (entropy >= entropy_high) & (group <= branch_threshold) & (rise >= entropy_delta_threshold)
 
 
-def plan_branch(entropy: ArrayLike, group_conf: ArrayLike, delta_entropy: ArrayLike, cfg: Mapping[str, Any]) -> Branch:
-    """The first position at or after min_depth that passes all three gates; (T,) columns. A width of 1 ends the scan."""
-    c = {**DEFAULTS, **cfg}
-    h, conf, rise = (np.asarray(x, float) for x in (entropy, group_conf, delta_entropy))
-    if not len(h):
-        return Branch(None, None)
-    gates = (h >= c["entropy_high"]) & (conf <= c["branch_threshold"]) & (rise >= c["entropy_delta_threshold"])
-    gates[: int(min(c["min_depth"], len(h) - 1))] = False
-    if not gates.any():
-        return Branch(None, None)
-    t = int(gates.argmax())
-    width = branch_width(
-        float(h[t]),
-        float(conf[t]),
-        c["entropy_low"],
-        c["entropy_high"],
-        c["branch_threshold"],
-        c["alpha"],
-        c["beta"],
-        int(c["min_branches"]),
-        int(c["max_branches"]),
-    ).width
-    return Branch(t, width) if width > 1 else Branch(None, None)
-
-
-class Prune(NamedTuple):
-    """Where and why a branch ends; None where it does not."""
-
-    position: int | None
-    reason: str | None
-
-
-def prune_scan(group_conf: ArrayLike, tail_conf: ArrayLike, delta_entropy: ArrayLike, cfg: Mapping[str, Any]) -> Prune:
-    """The first position where confidence is too low, its tail declines, or entropy keeps rising; (T,) columns."""
-    c = {**DEFAULTS, **cfg}
-    group, tail, rise = (np.asarray(x, float) for x in (group_conf, tail_conf, delta_entropy))
-    low = np.minimum.accumulate(group) < c["prune_threshold"] if len(group) else np.empty(0, bool)
-    declines = _run_lengths(np.concatenate([[False], tail[1:] < tail[:-1]])[: len(tail)])
-    rises = _run_lengths(rise > 0)
-    for t in range(len(group)):
-        if low[t]:
-            return Prune(t, "low_confidence")
-        if declines[t] >= c["tail_decline_steps"] and tail[t] <= c["tail_threshold"]:
-            return Prune(t, "tail_decline")
-        if rises[t] >= c["delta_rise_steps"] and rise[t] > c["delta_upper"]:
-            return Prune(t, "entropy_spike")
-    return Prune(None, None)
-
-
-def _run_lengths(flag: np.ndarray) -> np.ndarray:
-    """(T,) how many times in a row the flag has held up to each place."""
-    count = np.cumsum(flag)
-    return count - np.maximum.accumulate(np.where(flag, 0, count)) if len(flag) else count
+def end_reason(
+    track: Track,
+    rise: np.ndarray,
+    prune_threshold: float,
+    tail_decline_steps: int,
+    tail_threshold: float,
+    delta_rise_steps: int,
+    delta_upper: float,
+) -> np.ndarray:
+    """(B,) str: why a branch ends here, confidence too low, its tail declines, or entropy keeps rising; "" = it goes on."""
+    low = track.low < prune_threshold
+    tail = (track.declines >= tail_decline_steps) & (track.tail <= tail_threshold)
+    spike = (track.rises >= delta_rise_steps) & (rise > delta_upper)
+    return np.select([low, tail, spike], ["low_confidence", "tail_decline", "entropy_spike"], "").astype(object)
 
 
 class Hybrid(NamedTuple):
@@ -238,28 +144,33 @@ def hybrid_advantage(
 class Clip(NamedTuple):
     """tail_confidence, clip_epsilon (B,)."""
 
-    tail_confidence: np.ndarray
-    clip_epsilon: np.ndarray
+    tail_confidence: torch.Tensor
+    clip_epsilon: torch.Tensor
 
 
 def adaptive_clip(
-    confidences: ArrayLike,
-    mask: ArrayLike,
-    tail_window: int = 16,
-    eps_min: float = 0.05,
-    eps_max: float = 0.2,
-    kappa: float = 4.0,
+    confidence: torch.Tensor,
+    mask: torch.Tensor,
+    sampled: torch.Tensor,
+    window: int,
+    eps_min: float,
+    eps_max: float,
+    kappa: float,
 ) -> Clip:
     """One clip range per sequence: eps_min + (eps_max - eps_min) sigmoid(kappa (1 - tail confidence)); (B, T) inputs.
 
-    The tail is the last tail_window real tokens; a row without any counts as fully confident."""
-    conf, valid = np.asarray(confidences, float), np.asarray(mask, float) > 0
-    tail = np.array([c[v][-tail_window:].mean() if v.any() else 1.0 for c, v in zip(conf, valid, strict=True)])
-    return Clip(tail, np.array([eps_min + (eps_max - eps_min) / (1 + exp(-kappa * (1 - t))) for t in tail]))
+    The tail is the sampled ones of the last `window` tokens of the mask; a row without any counts as fully confident."""
+    import torch
+
+    from_end = mask.flip(1).cumsum(1).flip(1)
+    tail = (sampled > 0) & (from_end <= window)
+    sure = torch.where(tail, confidence, 0.0).sum(1) / tail.sum(1).clamp(min=1)
+    sure = torch.where(tail.any(1), sure, torch.ones_like(sure))
+    return Clip(sure, eps_min + (eps_max - eps_min) * torch.sigmoid(kappa * (1 - sure)))
 
 
 class Track(NamedTuple):
-    """What a branch has shown so far, (B,) each but the windows (B, W), latest last: the scans above, one token at a time.
+    """What a branch has shown so far, (B,) each but the windows (B, W), latest last.
 
     count of tokens looked at; low = least windowed confidence; tail confidence; declines and rises in a row."""
 
@@ -291,13 +202,19 @@ def _recent(window: np.ndarray, n: np.ndarray, width: int) -> np.ndarray:
 def look(
     track: Track, entropy: np.ndarray, confidence: np.ndarray, entropy_window: int, group_window: int, tail_window: int
 ) -> Look:
-    """Entropy and confidence (B,) of one token more; what `token_stats` and the scans say of all so far."""
+    """Entropy and confidence (B,) of one token more, and what they make of all so far."""
     n = track.count + 1
     rise = np.where(track.count > 0, entropy - _recent(track.entropies, track.count, entropy_window), 0.0)
     entropies = np.concatenate([track.entropies[:, 1:], entropy[:, None]], 1)
     confidences = np.concatenate([track.confidences[:, 1:], confidence[:, None]], 1)
     group, tail = _recent(confidences, n, group_window), _recent(confidences, n, tail_window)
+    grown = counted(track, group, tail, rise)
+    return Look(entropy, group, rise, grown._replace(entropies=entropies, confidences=confidences))
+
+
+def counted(track: Track, group: np.ndarray, tail: np.ndarray, rise: np.ndarray) -> Track:
+    """The track with windowed confidence, its tail and the rise of entropy, (B,) each, of one token more."""
     low = np.where(track.count > 0, np.minimum(track.low, group), group)
     declines = np.where((track.count > 0) & (tail < track.tail), track.declines + 1, 0.0)
     rises = np.where(rise > 0, track.rises + 1, 0.0)
-    return Look(entropy, group, rise, Track(n, low, tail, declines, rises, entropies, confidences))
+    return track._replace(count=track.count + 1, low=low, tail=tail, declines=declines, rises=rises)

@@ -111,21 +111,6 @@ def tis_weights(
     return np.minimum(rho, cap) if mode == "truncate" else np.where((rho >= low) & (rho <= cap), rho, 0.0)
 
 
-class Extremes(NamedTuple):
-    """Rows of the highest scores, best first, and of the lowest, worst first; no row twice."""
-
-    top: np.ndarray
-    bottom: np.ndarray
-
-
-def contrast_select(scores: ArrayLike, n_top: int, n_bottom: int) -> Extremes:
-    """The extremes of a pool of scores (n,); ties go to the lower index, and a small pool leaves the bottom short."""
-    score = np.asarray(scores, float)
-    top = np.argsort(-score, kind="stable")[:n_top]
-    rising = np.argsort(score, kind="stable")
-    return Extremes(top, rising[~np.isin(rising, top)][:n_bottom])
-
-
 class Fidelity(NamedTuple):
     """Kendall's tau-b and Spearman's rho, NaN where either side is constant; share of the true top k that is found."""
 

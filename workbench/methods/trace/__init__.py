@@ -11,11 +11,9 @@ import numpy as np
 
 from workbench.methods.trace.continuations import (
     prefix_allocation,
-    prefix_value,
     root_allocation,
     root_value,
     tree_advantages,
-    tree_values,
 )
 from workbench.numerics.apportion import apportion
 from workbench.numerics.beliefs import Belief, set_rows
@@ -26,8 +24,6 @@ from workbench.numerics.predictors import columns
 from workbench.stages import Card, Checkpoint, Effect, Method
 from workbench.types import Advantage, Draft, Fork, Frontier, Node, Picked, Plan, Pool, Rollouts, Step
 from workbench.types.checkpoint import MARKS
-
-__all__ = ["prefix_allocation", "prefix_value", "root_allocation", "root_value", "tree_advantages", "tree_values"]
 
 CARD = Card(
     slug="trace",
