@@ -5,7 +5,7 @@ import re
 import nbclient
 import nbformat
 import pytest
-from browsing import drawn, launched, new_page
+from browsing import launched, new_page
 from nbconvert import HTMLExporter
 
 from tests.timing import patience
@@ -67,7 +67,5 @@ def test_the_export_is_drawn_without_a_network(shown, tmp_path):
         page.on("pageerror", lambda e: complaints.append(str(e)))
         page.goto(file.as_uri())
         page.wait_for_function("window.Bokeh && [...Bokeh.index.roots].length >= 3")
-        drawn(page)
-        sheets = page.evaluate(SHEETS)
+        page.wait_for_function(f"() => {{ const read = ({SHEETS})(); return read.length && read.every(Boolean) }}")
     assert (asked, complaints) == ([], [])
-    assert sheets and all(sheets)
