@@ -17,8 +17,15 @@ from tests.timing import patience, until
 settings.register_profile("patient", deadline=None)
 settings.load_profile("patient")
 
-SLOW_NOTEBOOKS: set[str] = set()
-"""Notebooks that take over 20 seconds; the fast tier runs the others."""
+FAST_NOTEBOOKS = {
+    "10_first_run.ipynb",
+    "11_difficulty.ipynb",
+    "40_combine_and_swap.ipynb",
+    "41_your_own_method.ipynb",
+    "50_sql.ipynb",
+    "51_what_if.ipynb",
+}
+"""Notebooks of the fast tier, about 10 seconds of a processor each with their kernel; the others are slow."""
 
 
 def pytest_report_header(config: pytest.Config) -> str:
@@ -32,7 +39,7 @@ def pytest_report_header(config: pytest.Config) -> str:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Marks slow notebooks; tests marked gpu are skipped, with the reason, where torch sees no CUDA device."""
     for item in items:
-        if item.path.name in SLOW_NOTEBOOKS:
+        if item.path.suffix == ".ipynb" and item.path.name not in FAST_NOTEBOOKS:
             item.add_marker("slow")
     marked = [item for item in items if item.get_closest_marker("gpu")]
     if not marked:
