@@ -5,7 +5,7 @@ import pytest
 
 from workbench.methods.grpo import Grpo
 from workbench.pipeline import Pipeline
-from workbench.views.data.binning import Heat
+from workbench.views.data.binning import BinnedBeliefs
 from workbench.views.data.difficulty import (
     Frontier,
     amount,
@@ -114,7 +114,7 @@ def test_a_histogram_counts_every_prompt_once():
 
 def test_a_frontier_follows_a_heat_map_that_halves_its_columns():
     rng = np.random.default_rng(0)
-    heat, often = Heat(30, columns=4), Frontier(30)
+    heat, often = BinnedBeliefs(30, columns=4), Frontier(30)
     for step in range(1, 14):
         row = rng.choice(30, 8, replace=False)
         heat.extend(row, np.full(8, step), rng.random(8), step)

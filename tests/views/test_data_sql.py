@@ -148,8 +148,8 @@ def test_a_saved_question_fills_box_and_fields_and_is_drawn(source):
     assert page.answer.columns["step"].tolist() == [2]
     page.box.value = page.box.value_input = "SELECT nonsense FROM <b>"
     page._ask()
-    assert "The store did not answer" in page.said.object
-    assert "<b>\n" not in page.said.object
+    assert "The store did not answer" in page.message.object
+    assert "<b>\n" not in page.message.object
     assert page.chosen.query == "SELECT nonsense FROM <b>"
 
 

@@ -160,7 +160,7 @@ def test_a_run_that_has_ended_is_not_asked(tmp_path):
         wheel._ask("pause")
         assert [r.kind for r in Inbox(str(tmp_path), run.run).waiting()] == ["pause"]
     wheel._ask("stop")
-    assert "The run is stopped: nobody is there to be asked" in wheel.said.object
+    assert "The run is stopped: nobody is there to be asked" in wheel.message.object
     assert Inbox(str(tmp_path), run.run).files() == []
 
 

@@ -10,7 +10,7 @@ from grown import read as opened
 
 from workbench.types import Ragged
 from workbench.views.data.groups import groups_of
-from workbench.views.data.tokens import Band, band, coverage, siblings, spoken
+from workbench.views.data.tokens import Band, band, coverage, siblings, token_text
 from workbench.views.parts.tokens import columns, covered, sibling
 
 
@@ -35,7 +35,7 @@ def test_tokens_are_read_with_all_that_is_known_of_them(by_hand):
     assert [(s.id, s.reward, s.fate) for s in rows] == [
         ("1:p0:1", 1.0, "trained"), ("1:p0:0", 0.25, "trained"), ("1:p0:2", None, "pruned"),
     ]  # fmt: skip
-    said = spoken(by_hand, group, rows[0])
+    said = token_text(by_hand, group, rows[0])
     assert said.words == (" the", " sum", "2", ",", " so")
     assert said.ids == (0, 1, 4, 5, 6)
     assert said.n == 5
@@ -44,13 +44,13 @@ def test_tokens_are_read_with_all_that_is_known_of_them(by_hand):
     assert said.tracks["ratio"] == [1.0, 1.5, 0.5, 1.0, 1.0]
     assert said.tracks["advantage"] == [1.0] * 5
     assert said.tracks["clipped"] == [0, 1, 0, 0, 0]
-    assert spoken(by_hand, group, rows[1]).tracks["clipped"] == [0, 0, 1, 0]  # advantage below 0: the lower side
+    assert token_text(by_hand, group, rows[1]).tracks["clipped"] == [0, 0, 1, 0]  # advantage below 0: the lower side
     assert (said.policy, said.missing) == ("current", {})
 
 
 def test_a_letter_cut_in_two_stands_with_the_token_that_ends_it(by_hand):
     group = groups_of(by_hand, 1)[1]
-    said = spoken(by_hand, group, siblings(by_hand, group)[0])
+    said = token_text(by_hand, group, siblings(by_hand, group)[0])
     assert said.words == (" caf", "", "\u00e9")
     made = columns(said, coverage(by_hand, 1))
     assert made["words"] == [" caf", "", "\u00e9"]
@@ -60,7 +60,7 @@ def test_what_was_not_recorded_is_named_with_its_reason(tmp_path):
     record(tmp_path / "a", made=hand, change=lambda r: r.with_(entropy=None))
     data = opened(tmp_path / "a")
     group = groups_of(data, 1)[0]
-    said = spoken(data, group, siblings(data, group)[0])
+    said = token_text(data, group, siblings(data, group)[0])
     assert set(said.missing) == {"entropy", "ratio", "clipped"}
     assert "needs" in said.missing["ratio"]
     assert "Not on record: entropies" in covered(coverage(data, 1))
@@ -74,7 +74,7 @@ def test_tokens_that_were_not_kept_leave_the_text(tmp_path, options, words):
     record(tmp_path, made=hand, **options)
     data = opened(tmp_path)
     group = groups_of(data, 1)[1]
-    said = spoken(data, group, siblings(data, group)[0])
+    said = token_text(data, group, siblings(data, group)[0])
     assert (said.words, said.text) == ((), "caf\u00e9")
     assert words in said.missing["logp"]
     assert words in covered(coverage(data, 1))
@@ -87,7 +87,11 @@ def test_ids_stand_for_tokens_where_no_vocabulary_is_on_record(tmp_path):
     record(tmp_path, made=hand, pieces=None)
     data = opened(tmp_path)
     group = groups_of(data, 1)[1]
-    assert spoken(data, group, siblings(data, group)[0]).words == ("\u27e811\u27e9", "\u27e812\u27e9", "\u27e813\u27e9")
+    assert token_text(data, group, siblings(data, group)[0]).words == (
+        "\u27e811\u27e9",
+        "\u27e812\u27e9",
+        "\u27e813\u27e9",
+    )
     assert "no vocabulary" in covered(coverage(data, 1))
 
 
@@ -99,7 +103,7 @@ def test_special_tokens_are_marked(tmp_path):
     data = opened(tmp_path)
     group = groups_of(data, 1)[0]
     row = next(s for s in siblings(data, group) if s.id == "1:p0:0")
-    assert spoken(data, group, row).special == (1, 2, 3)
+    assert token_text(data, group, row).special == (1, 2, 3)
 
 
 def long(rollouts, n=60_000):
@@ -120,10 +124,10 @@ def test_long_rollouts_are_cut_and_say_so(tmp_path):
     data = opened(tmp_path)
     group = groups_of(data, 1)[0]
     row = next(s for s in siblings(data, group) if s.length == 60_000)
-    first = columns(spoken(data, group, row), coverage(data, 1))
+    first = columns(token_text(data, group, row), coverage(data, 1))
     assert (len(first["words"]), first["more"]) == (2_000, "show all 60,000 tokens")
     assert len(json.dumps(first)) < 150_000
-    whole = columns(spoken(data, group, row, whole=True), coverage(data, 1))
+    whole = columns(token_text(data, group, row, whole=True), coverage(data, 1))
     assert (len(whole["words"]), whole["more"]) == (20_000, "")
     assert whole["rest"] == "20,000 of 60,000 tokens; the rest is in the store"
 
@@ -134,7 +138,7 @@ def test_hostile_pieces_and_texts_reach_the_browser_visible(tmp_path, hostile):
     data = opened(tmp_path)
     for group in groups_of(data, 1):
         for row in siblings(data, group):
-            made = columns(spoken(data, group, row), coverage(data, 1))
+            made = columns(token_text(data, group, row), coverage(data, 1))
             joined = "".join(made["words"])
             assert not set(joined) & set("\x00\x07\x1b\u202e\u202c")
             assert all(len(w) <= 400 for w in made["words"])
@@ -145,9 +149,9 @@ def test_hostile_pieces_and_texts_reach_the_browser_visible(tmp_path, hostile):
 def test_the_band_is_that_of_the_loss():
     assert band([{"method": "grpo"}]) == Band(0.8, 1.2, "grpo")
     assert band([{"method": "grpo", "eps_high": 0.28}, {"method": "mopps"}]) == Band(0.8, 1.28, "grpo")
-    assert band([{"method": "grpo"}, {"method": "aepo"}]).said == "aepo"
+    assert band([{"method": "grpo"}, {"method": "aepo"}]).source == "aepo"
     assert band([{"method": "gspo"}]).low is None
-    assert band([{"method": "not installed here"}]).said.startswith("PPO's default")
+    assert band([{"method": "not installed here"}]).source.startswith("PPO's default")
     assert band(None).high == 1.2
 
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from workbench.views.data.groups import groups_of, place_of
 from workbench.views.data.selection import Selection
-from workbench.views.data.tree import Cost, Grown, rooted, tree
+from workbench.views.data.tree import Cost, TreeLayout, rooted, tree
 from workbench.views.parts.tree import columns, cost_card
 
 
@@ -117,7 +117,7 @@ def test_drawing_order_puts_parents_first_and_between_their_children(choices):
     for i, k in enumerate(choices):
         rows.append({"node_id": f"n{i}", "parent_id": names[k % len(names)], "kind": "model", "n_tokens": k, "row": i})
         names.append(f"n{i}")
-    grown = Grown(rows)
+    grown = TreeLayout(rows)
     y, leaves = grown._heights()
     seen = set()
     for i in grown.order:

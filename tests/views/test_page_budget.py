@@ -61,8 +61,8 @@ def test_the_log_turns_pages_and_narrows_to_a_step(page):
     p.log.value = "tests inside rollouts"
     assert p.tests.visible and not p.asks.visible
     assert "Methods that fork" in p.tests.state["empty"][1]
-    assert {a.question for a in p.asked} >= {"page_spent", "savings_by_step", "page_decisions", "ledger_by_step"}
-    for a in p.asked:
+    assert {a.question for a in p.queries} >= {"page_spent", "savings_by_step", "page_decisions", "ledger_by_step"}
+    for a in p.queries:
         shown.source.store.sql(a.sql)
 
 

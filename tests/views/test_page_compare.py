@@ -10,7 +10,7 @@ from workbench.pipeline import Pipeline
 from workbench.runs.sweep import Sweep
 from workbench.views.data.compare import Compared
 from workbench.views.pages.compare import _difference, unfair_card
-from workbench.views.parts.plots_compare import COLORS, ComparePlot, looks, thin
+from workbench.views.parts.plots_compare import COLORS, ComparePlot, line_styles, thin
 from workbench.views.shell.dashboard import Dashboard
 
 FILE = """
@@ -82,7 +82,7 @@ def test_a_click_leaves_a_run_out_and_takes_it_in_again(swept):
     assert set(shown.chosen.runs) == {r["run"] for r in shown.source.runs}
     p.newest.clicks += 1
     assert shown.chosen.runs == []
-    for a in p.asked:
+    for a in p.queries:
         shown.source.store.sql(a.sql)
 
 
@@ -108,7 +108,7 @@ def test_names_from_outside_stay_text():
 
 
 def test_more_pipelines_than_colours_differ_by_their_dashes():
-    look = looks([str(i) for i in range(20)])
+    look = line_styles([str(i) for i in range(20)])
     assert len(set(look.values())) == 20
     assert look["8"] == (COLORS[0], "dashed")
 
@@ -118,14 +118,16 @@ def test_a_single_seed_has_a_line_and_no_band():
     curves = tuple(Curve(k, k, 0, x, np.array([0.1, v]), {}, frozenset()) for k, v in (("a", 0.5), ("b", 0.9)))
     plot = ComparePlot()
     plot.update(
-        Compared("evaluation reward", "tokens", curves, {}, Comparison("tokens", "a", curves, x, [])), looks(["a", "b"])
+        Compared("evaluation reward", "tokens", curves, {}, Comparison("tokens", "a", curves, x, [])),
+        line_styles(["a", "b"]),
     )
     assert plot.bands.data["xs"] == []
     assert [ys.tolist() for ys in plot.means.data["ys"]] == [[0.1, 0.5], [0.1, 0.9]]
     assert (plot.figure.x_range.end, plot.figure.x_range.reset_end) == (10.2, 10.2)
     long = (Curve("c", "b", 1, np.array([0.0, 100.0]), np.array([0.1, 0.2]), {}, frozenset()), *curves)
     plot.update(
-        Compared("evaluation reward", "tokens", long, {}, Comparison("tokens", "a", long, x, [])), looks(["a", "b"])
+        Compared("evaluation reward", "tokens", long, {}, Comparison("tokens", "a", long, x, [])),
+        line_styles(["a", "b"]),
     )
     assert (plot.figure.x_range.end, plot.figure.x_range.reset_end) == (13, 102)
     plot.update(Compared("evaluation reward", "tokens"), {})
@@ -137,14 +139,14 @@ def test_the_figure_is_as_high_as_what_is_looked_at():
     short, long = (Curve(str(i), str(i), 0, x * k, 0.4 + x * k / 1000, {}, frozenset()) for i, k in enumerate((1, 5)))
     made = Comparison("rollouts", "0", [short, long], np.linspace(0, 100, 5), [])
     plot = ComparePlot()
-    plot.update(Compared("evaluation pass rate", "rollouts", (short, long), {}, made), looks(["0", "1"]))
+    plot.update(Compared("evaluation pass rate", "rollouts", (short, long), {}, made), line_styles(["0", "1"]))
     y = plot.figure.y_range
     assert plot.figure.x_range.end == pytest.approx(130)
     assert (y.start, y.end) == pytest.approx((0.4 - 0.06 * 0.13, 0.53 + 0.06 * 0.13))
     assert y.reset_end == pytest.approx(0.9 + 0.06 * 0.5)
     assert set(plot.runs.data["width"]) == {1.2}
     flat = Curve("r", "a", 0, x, np.full(11, 0.5), {}, frozenset())
-    plot.update(Compared("evaluation pass rate", "rollouts", (flat,), {}), looks(["a"]))
+    plot.update(Compared("evaluation pass rate", "rollouts", (flat,), {}), line_styles(["a"]))
     assert (y.start, y.end) == pytest.approx((0.48, 0.52))
     assert plot.runs.data["width"] == [2.4]
 

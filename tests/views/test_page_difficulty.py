@@ -109,7 +109,7 @@ def test_new_steps_move_the_page(page):
 
 def test_every_view_has_its_question(page):
     shown = page(steps=2)
-    asked = shown.page.asked
+    asked = shown.page.queries
     assert {a.view for a in asked} >= {"Calibration", "Forgotten prompts", "Stuck prompts"}
     for a in asked:
         shown.source.store.sql(a.sql)

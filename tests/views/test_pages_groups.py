@@ -32,8 +32,8 @@ def test_the_sql_that_is_shown_runs_as_it_stands(data, page):
     chosen = Selection(run=data.run)
     shown = page(data.source, chosen)
     shown.update(data)
-    assert len(shown.asked) >= 4
-    for asked in shown.asked:
+    assert len(shown.queries) >= 4
+    for asked in shown.queries:
         assert data.source.store.sql(asked.sql).num_rows > 0, asked.view
         assert asked.call.startswith("store.")
 
@@ -66,7 +66,7 @@ def test_a_run_without_steps_is_no_error(recording, page):
     empty = read(recording.store, rec.run)
     shown = page(empty.source, Selection(run=rec.run))
     shown.update(empty)
-    for asked in shown.asked:
+    for asked in shown.queries:
         assert data_of(empty, asked) == 0
 
 

@@ -8,7 +8,7 @@ from workbench.runs.steering.inbox import Inbox, Request, me
 from workbench.views.data.run import Source
 from workbench.views.data.selection import Selection
 from workbench.views.data.settings import figure
-from workbench.views.parts import steering_bar as bar
+from workbench.views.parts import steering_bar
 from workbench.views.parts.browser import Browser
 from workbench.views.parts.steering_bar import SteeringBar
 
@@ -29,7 +29,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch):
     clock = Clock()
-    monkeypatch.setattr(bar, "time", clock)
+    monkeypatch.setattr(steering_bar, "time", clock)
     return clock
 
 
@@ -48,7 +48,7 @@ def steered(tmp_path, clock):
             data = source.run(run.run)
             data.refresh()
             bar.update(data)
-            return bar.said.object
+            return bar.message.object
 
         look()
         yield run, bar, look
@@ -64,7 +64,7 @@ def test_an_answer_stays_until_the_next_click_or_command(steered, clock):
     assert "Nothing was changed" in look()
     run.helm.ask(Request.of("set", {"rollouts": 64}, "eve"))
     run.ready()
-    clock.now += bar.READ - 1
+    clock.now += steering_bar.READ - 1
     assert "Nothing was changed" in look(), "somebody else's command came too soon to have read it"
     clock.now += 2
     assert "rollouts 32 → 64" in look()

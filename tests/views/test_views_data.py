@@ -8,7 +8,7 @@ from workbench.methods.dapo_dynamic_sampling import DapoDynamicSampling
 from workbench.methods.grpo import Grpo
 from workbench.pipeline import Pipeline
 from workbench.runs.run import Run
-from workbench.views.data.binning import Heat
+from workbench.views.data.binning import BinnedBeliefs
 from workbench.views.data.budget import budget
 from workbench.views.data.compare import columns_of
 from workbench.views.data.difficulty import difficulty
@@ -246,7 +246,7 @@ def test_heat_map_is_patched_by_column(recording):
 
 def test_zooming_in_shows_single_prompts():
     n = 2_000
-    heat = Heat(n)
+    heat = BinnedBeliefs(n)
     heat.extend(np.arange(n), np.ones(n, int), np.arange(n) / n, 1)
     prompts = Prompts(*(np.array([f"{c}{i}" for i in range(n)], object) for c in "itj"))
     view = HeatMap(steps_range(), print)

@@ -111,14 +111,14 @@ def test_a_pipeline_is_checked_before_it_is_swapped():
     session = FakeSession(status="running")
     panel = notebook.controls(session)
     panel.swap.click()
-    assert "write a pipeline first" in panel.said.value
+    assert "write a pipeline first" in panel.message.value
     panel.pipeline.value = "nonsense"
     panel.swap.click()
-    assert "no method &#x27;nonsense&#x27;; there are grpo" in panel.said.value
+    assert "no method &#x27;nonsense&#x27;; there are grpo" in panel.message.value
     panel.pipeline.value = "grpo + vade"
     panel.swap.click()
     assert session.said == ["grpo + vade"]
-    assert panel.said.value == ""
+    assert panel.message.value == ""
     assert "pipeline grpo + vade" in panel.became.value
 
 
@@ -126,15 +126,15 @@ def test_settings_methods_and_prompts_are_words_to_the_session():
     session = FakeSession(status="running")
     panel = notebook.controls(session)
     panel.apply.click()
-    assert "write a figure first" in panel.said.value
+    assert "write a figure first" in panel.message.value
     panel.settings["group_size"].value = "2.5"
     panel.apply.click()
-    assert "Rollouts of each: &#x27;2.5&#x27; is no whole number" in panel.said.value
+    assert "Rollouts of each: &#x27;2.5&#x27; is no whole number" in panel.message.value
     panel.settings["group_size"].value, panel.settings["lr"].value = "8", "3e-5"
     panel.apply.click()
     assert "learning rate 3e-05</b> <span style='color:#8b949e'>asked, waits" in panel.became.value
     panel.others["pin"].click()
-    assert "write the id of a prompt first" in panel.said.value
+    assert "write the id of a prompt first" in panel.message.value
     panel.method.value, panel.prompt.value, panel.factor.value = " vade ", "p7", 3.0
     for word in ("add", "remove", "pin", "drop", "boost", "free", "checkpoint", "undo"):
         panel.others[word].click()
@@ -189,7 +189,7 @@ def test_a_click_during_a_refresh_is_not_forgotten():
     session.answer = answer
     session.say(n_steps=5)
     clicks[0].join()
-    assert [a.request.kind for a in panel.asked] == ["drop", "pin"]
+    assert [a.request.kind for a in panel.sent] == ["drop", "pin"]
 
 
 def shows(panel, text):

@@ -53,7 +53,7 @@ def test_a_question_is_shown_as_sql_that_runs(recording):
         assert store.sql(asked.sql).equals(store.ask("reward_by_step", run=rec.run))
         page = Dashboard(recording.store, names=["live"])
         page.tick()
-        for a in page.page.asked:
+        for a in page.page.queries:
             assert store.sql(a.sql) is not None
     assert Query("own", "SELECT $x AS x", {"x": "it's"}).sql == "SELECT 'it''s' AS x"
     assert literal([1, None, True, "a"]) == "[1, NULL, true, 'a']"
@@ -144,9 +144,9 @@ def test_show_sql_lists_the_questions(recording):
     recording().go(1)
     page = Dashboard(recording.store, names=["live"])
     page.tick()
-    assert not page.asked.visible
+    assert not page.sql_card.visible
     page.show_sql.value = True
-    assert page.asked.visible
+    assert page.sql_card.visible
     assert "store.ask(&quot;reward_by_step&quot;" in page.questions.object
 
 
@@ -405,7 +405,7 @@ def test_the_bar_says_how_a_prompt_is_chosen_on_the_page_that_is_shown(recording
     page.chosen.page = name
     assert f"none chosen; {how}" in page.steering_bar.prompt.object
     page.steering_bar._prompt("pin")
-    assert f"Choose a prompt first: {how}" in page.steering_bar.said.object
+    assert f"Choose a prompt first: {how}" in page.steering_bar.message.object
 
 
 def test_the_run_picker_says_how_each_run_stands(recording):

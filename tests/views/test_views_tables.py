@@ -1,11 +1,11 @@
-"""Heat, bins, intervals, texts: the pure parts of the views, in literal numbers."""
+"""BinnedBeliefs, bins, intervals, texts: the pure parts of the views, in literal numbers."""
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workbench.views.data.binning import Heat, per_row
+from workbench.views.data.binning import BinnedBeliefs, per_row
 from workbench.views.data.records import History, RunFacts, Stack, binned, smooth, wilson
 from workbench.views.data.text import CUT, count, duration, html, one_line, percent, shown, signed
 from workbench.views.parts.plots import stairs
@@ -14,7 +14,7 @@ nan = np.nan
 
 
 def heat_of(rows, last_step, n=3, **options):
-    heat = Heat(n, **options)
+    heat = BinnedBeliefs(n, **options)
     row, step, value = (np.array(c) for c in zip(*rows, strict=True))
     heat.extend(row, step, value, last_step)
     return heat
@@ -49,7 +49,7 @@ def test_a_full_map_halves_its_columns():
 def test_reading_in_two_parts_gives_the_map_of_one(rows, cut):
     rows = sorted({(p, s): (p, s, v) for p, s, v in rows}.values(), key=lambda r: r[1])
     last = max(s for _, s, _ in rows)
-    whole, parts = Heat(5, columns=8), Heat(5, columns=8)
+    whole, parts = BinnedBeliefs(5, columns=8), BinnedBeliefs(5, columns=8)
     row, step, value = (np.array(c) for c in zip(*rows, strict=True))
     whole.extend(row, step, value, last)
     first = step <= cut

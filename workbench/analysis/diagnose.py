@@ -1,4 +1,4 @@
-"""What is wrong with a run? Rules over its record, each with its evidence and a way out.
+"""Diagnosis of a run: rules over its record, each with its evidence and a way out.
 
 A rule is one question to the store and a threshold. It says nothing where the run is too short to tell. What a rule found
 can be asked for again: a finding carries its SQL.
@@ -80,9 +80,9 @@ def diagnose(store: Store, run: str | None = None) -> list[Finding]:
         raise ValueError(f"no run {chosen!r} in {store!r}")
     found = []
     for name, (sql, way_out, read) in RULES.items():
-        said = read(store.sql(sql, {"run": chosen}))
-        if said is not None:
-            what, evidence = said
+        result = read(store.sql(sql, {"run": chosen}))
+        if result is not None:
+            what, evidence = result
             found.append(Finding(name, what, evidence, way_out, sql.replace("$run", f"'{chosen}'")))
     return found
 

@@ -1,4 +1,4 @@
-"""How good is the policy on questions it never trained on? pass@k and majority@k over steps, families and sets.
+"""Evaluation: pass@k and majority@k on questions never trained on, over steps, families and sets.
 
     evaluation.pass_at_k(store, run, ks=(1, 4, 8)).table("stratum")
 
@@ -122,9 +122,9 @@ def _passes(rows: list[dict], k: int) -> float:
 
 
 def _majorities(rows: list[dict], k: int) -> float:
-    said = [r for r in rows if r["answer"] is not None]
-    silent = sum(r["tried"] for r in rows) - sum(r["tried"] for r in said)
-    return exact.majority_at_k([r["tried"] for r in said], [r["solved"] / r["tried"] for r in said], k, silent)
+    answered = [r for r in rows if r["answer"] is not None]
+    silent = sum(r["tried"] for r in rows) - sum(r["tried"] for r in answered)
+    return exact.majority_at_k([r["tried"] for r in answered], [r["solved"] / r["tried"] for r in answered], k, silent)
 
 
 def _scores(

@@ -1,4 +1,4 @@
-"""How sure a difference between two pipelines is: paired t intervals over seeds that share their random numbers."""
+"""Confidence intervals (paired t) of differences between pipelines over seeds that share their random numbers."""
 
 from __future__ import annotations
 
@@ -45,4 +45,5 @@ def half_width(level: float, n: int) -> float:
 def ratio(ours: ArrayLike, theirs: ArrayLike, level: float = 0.95) -> Interval:
     """Geometric mean of ours / theirs, positive (S,) each, with the interval of its logarithm."""
     logs = paired(np.log(np.asarray(ours, float)), np.log(np.asarray(theirs, float)), level)
-    return Interval(*(float(np.exp(v)) for v in logs[:3]), logs.n)
+    mean, low, high = (float(np.exp(v)) for v in logs[:3])
+    return Interval(mean, low, high, logs.n)

@@ -1,4 +1,4 @@
-"""What an objective does to every token: the ratio it sees, the weight it gives, what it clips, and the push that is left."""
+"""Importance ratio, clipping and gradient of every token under an objective."""
 
 from __future__ import annotations
 

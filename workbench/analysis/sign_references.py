@@ -1,4 +1,4 @@
-"""What recorded rollouts are held against: pools of one version, beliefs held before, means of the last versions."""
+"""References for sign flips of recorded rollouts: pools of one version, beliefs held before, means of the last versions."""
 
 from __future__ import annotations
 

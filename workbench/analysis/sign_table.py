@@ -107,7 +107,7 @@ class Signs:
         for row in self.rows():
             cells = "".join(f"<td>{row[n]:.3f}</td>" for n in RATES)
             body += f"<tr><td>{escape(str(row['estimator']))}</td><td>{row['size']}</td>{cells}</tr>"
-        said = f"reference: {self.kind}. {self.note}."
+        caption = f"reference: {self.kind}. {self.note}."
         if self.levels == 2:
-            said += " Two reward levels: signs can only vanish, a hard flip needs a baseline outside them."
-        return f"<table><caption>{escape(said)}</caption><tr>{head}</tr>{body}</table>"
+            caption += " Two reward levels: signs can only vanish, a hard flip needs a baseline outside them."
+        return f"<table><caption>{escape(caption)}</caption><tr>{head}</tr>{body}</table>"

@@ -1,4 +1,4 @@
-"""Where does an estimator push a rollout the wrong way? Advantage signs against a better reference, on recorded rollouts.
+"""Sign flips: where an estimator pushes a rollout the wrong way, advantages against a better reference, on recorded rollouts.
 
     signs.compare(store, run, [Grpo(), DrGrpo(), Rloo(), McGrpo()], sizes=(2, 4, 8, 16))
 

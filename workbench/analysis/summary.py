@@ -1,4 +1,4 @@
-"""What a run learned and spent, in words: the ten lines that a run ends with."""
+"""Summary of a run in ten lines: what it learned and spent, as it is printed at the end."""
 
 from __future__ import annotations
 

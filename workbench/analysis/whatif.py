@@ -1,4 +1,4 @@
-"""Would another pipeline have spent the rollouts better? The rounds of a recorded run again, with another one deciding.
+"""Off-policy replay (what if): the rounds of a recorded run again, with another pipeline deciding.
 
 What it can say: what would have been asked, how mixed those groups were or would have been, what they cost, how far it
 agrees with what was asked, and how much of it the recording cannot answer. What it cannot say: how well the model would

@@ -87,8 +87,8 @@ def notebook(path: Path) -> str:
             lines += [source, ""]
             continue
         lines += [f"```python\n{source}\n```", ""]
-        said = "".join("".join(o.get("text", "")) for o in cell["outputs"])
-        lines += [f"```text\n{said.rstrip()}\n```", ""] if said else []
+        printed = "".join("".join(o.get("text", "")) for o in cell["outputs"])
+        lines += [f"```text\n{printed.rstrip()}\n```", ""] if printed else []
     return "\n".join(lines)
 
 

@@ -19,9 +19,9 @@ def store() -> str:
         "",
     ]
     for name, schema in tables().items():
-        said = comments()[name]
-        lines += [f"## {name}", "", said[""], "", "| column | type | meaning |", "|---|---|---|"]
-        lines += [f"| `{f.name}` | {_plain(f.type)} | {_cell(said.get(f.name, ''))} |" for f in schema]
+        text_of = comments()[name]
+        lines += [f"## {name}", "", text_of[""], "", "| column | type | meaning |", "|---|---|---|"]
+        lines += [f"| `{f.name}` | {_plain(f.type)} | {_cell(text_of.get(f.name, ''))} |" for f in schema]
         lines.append("")
     lines += ["## Questions", "", "| question | what it answers | parameters |", "|---|---|---|"]
     for q in load().values():

@@ -24,7 +24,7 @@ def summary(made: Comparison) -> list[Block]:
     out: list[Block] = [
         Prose(
             f"{len(runs)} runs of {words.plural(len(rows), 'pipeline')}; {where} the baseline {made.baseline} stands at "
-            f"{words.share(float(base['final']))} ({made.what}, {words.plural(float(base['seeds']), 'seed')}).",  # type: ignore[arg-type]
+            f"{words.share(float(base['final']))} ({made.what}, {words.plural(float(base['seeds']), 'seed')}).",
             source,
         )
     ]
@@ -32,8 +32,8 @@ def summary(made: Comparison) -> list[Block]:
     for r in rows:
         if r["pipeline"] == made.baseline:
             continue
-        text = f"{r['pipeline']} ({words.points(float(r['difference']))}, {words.between(float(r['low']), float(r['high']))})"  # type: ignore[arg-type]
-        kind = unclear if r["pairs"] < 2 or r["low"] <= 0 <= r["high"] else better if r["low"] > 0 else worse  # type: ignore[operator]
+        text = f"{r['pipeline']} ({words.points(float(r['difference']))}, {words.between(float(r['low']), float(r['high']))})"
+        kind = unclear if r["pairs"] < 2 or r["low"] <= 0 <= r["high"] else better if r["low"] > 0 else worse
         kind.append(text)
     for names, verdict in (
         (better, "learned more than the baseline"),
@@ -87,7 +87,7 @@ def differences(made: Comparison) -> list[Block]:
                 ("on the way", ("area_difference", "area_low", "area_high")),
             ):
                 label, note = f"{r['pipeline']}, {what}", f"{r['pairs']} pairs"
-                marks.append(Ranged(label, *(float(r[k]) for k in keys), color=hue[str(r["pipeline"])], note=note))  # type: ignore[arg-type]
+                marks.append(Ranged(label, *(float(r[k]) for k in keys), color=hue[str(r["pipeline"])], note=note))
     own = ("difference", "low", "high", "area_difference", "area_low", "area_high")
     rows = [r | dict.fromkeys(own) if r["pipeline"] == made.baseline else r for r in rows]
     heads = columns(
@@ -102,7 +102,7 @@ def differences(made: Comparison) -> list[Block]:
         out.append(Figure("differences", intervals(marks, caption, x_label=label, percent=True), caption, source))
     caption = f"{made.what.capitalize()} after {amount(made.x[-1], made.axis)}, differences paired by seed (95 %)."
     out.append(Table("comparison-table", heads, rows, caption, source))
-    best = max(float(r["final"]) for r in rows)  # type: ignore[arg-type]
+    best = max(float(r["final"]) for r in rows)
     low = min(float(c.pass_rate[0]) for c in made.curves)
     target = low + 0.8 * (best - low)
     heads = columns(pipeline="", **{made.axis: f"{AXES[made.axis]}:n"}, reached="seeds that reached it:n", seeds="of:n")

@@ -66,12 +66,14 @@ def _table(t: Table) -> str:
     for row in t.rows[: t.most]:
         cells = []
         for c in t.columns:
-            said = html(c.write(row.get(c.key)), LONG)
-            said = f"<code{' class=short' if len(said) < 24 else ''}>{said}</code>" if c.form == "code" else said
+            written = html(c.write(row.get(c.key)), LONG)
+            written = (
+                f"<code{' class=short' if len(written) < 24 else ''}>{written}</code>" if c.form == "code" else written
+            )
             kind = " class=n" if c.numeric else " class=long" if _long(c.write(row.get(c.key))) else ""
             raw = row.get(c.key)  # what the column is sorted by: "1.03 h" is more than "45.0 s"
             by = f' data-v="{float(raw)}"' if c.numeric and isinstance(raw, int | float) else ""
-            cells.append(f"<td{kind}{by}>{said}</td>")
+            cells.append(f"<td{kind}{by}>{written}</td>")
         body.append(f"<tr>{''.join(cells)}</tr>")
     more = f'<p class="note">and {len(t.rows) - t.most:,} more rows</p>' if len(t.rows) > t.most else ""
     return (
@@ -80,9 +82,9 @@ def _table(t: Table) -> str:
     )
 
 
-def _long(said: str) -> bool:
+def _long(written: str) -> bool:
     """Whether a text has a word that would stretch its column."""
-    return any(len(word) > 26 for word in said.split())
+    return any(len(word) > 26 for word in written.split())
 
 
 def _card(c: Card) -> str:

@@ -98,8 +98,8 @@ def _table(t: Table) -> list[str]:
 
 
 def _cut(c: Column, row) -> str:
-    said = c.write(row.get(c.key))
-    return said if len(said) <= LONG else said[:LONG] + "…"
+    written = c.write(row.get(c.key))
+    return written if len(written) <= LONG else written[:LONG] + "…"
 
 
 def _card(c: Card) -> list[str]:
@@ -123,8 +123,8 @@ def _safe(value: object) -> object:
     if value is None or value != value:
         return ""
     if isinstance(value, str):
-        said = shown(value, 100_000)
-        return f"'{said}" if said[:1] in ("=", "+", "-", "@", "\t", "\r") else said
+        written = shown(value, 100_000)
+        return f"'{written}" if written[:1] in ("=", "+", "-", "@", "\t", "\r") else written
     return value
 
 

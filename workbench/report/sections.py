@@ -41,9 +41,9 @@ class Chapter:
         """Its id."""
         return self.data.run
 
-    def ask(self, question: str, **params: object) -> list[dict[str, Any]]:
+    def ask(self, question: str, **params: Any) -> list[dict[str, Any]]:
         """The rows of a named question about this run."""
-        return self.store.ask(question, run=self.run, **params).to_pylist()
+        return self.data.ask(question, **params).to_pylist()
 
     def query(self, question: str, **params: object) -> Query:
         """The same question as the source of a block."""
@@ -90,9 +90,9 @@ def settings(c: Chapter) -> list[Block]:
 
 
 def pipeline_of(experiment: Mapping[str, Any]) -> Pipeline | None:
-    """The pipeline of a recorded experiment; None where it has none, or where it cannot be read."""
+    """The pipeline of a recorded experiment; None where a method is no longer known or was a plugin."""
     try:
-        return Pipeline.recorded(experiment)
+        return Pipeline.parse(experiment["pipeline"])
     except (KeyError, ValueError, TypeError):
         return None
 
@@ -147,7 +147,7 @@ def _gain(scores: Scores, by: Literal["", "stratum"] = "", name: str = "") -> di
 
 def family_table(c: Chapter, scores: Scores) -> Table:
     """Where each family began and ended."""
-    rows = [{"family": name} | _gain(scores, "stratum", name) for name in scores.names("stratum")]
+    rows: list[dict[str, Any]] = [{"family": name} | _gain(scores, "stratum", name) for name in scores.names("stratum")]
     rows.sort(key=lambda r: -r["gain"] if r["gain"] == r["gain"] else 9)
     caption = "Evaluation by family: pass@1 at the first and the last evaluation, gains paired by prompt."
     return c.table("families-table", (*columns(family=""), *GAINS), rows, caption, c.query("eval_tries"))

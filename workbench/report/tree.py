@@ -82,11 +82,11 @@ def _leaf(b: Branch, right: float, y: float) -> str:
     mark, color = {1.0: ("✓", YES), 0.0: ("✗", NO)}.get(b.correct, ("–", GREY))  # type: ignore[arg-type]
     if b.status != "live":
         mark, color = "✂", GREY
-    said = text(right + 14, y + 4, mark, color=color, more=' font-weight="700"')
-    said += text(408, y + 4, "–" if b.value is None else f"{b.value:.2f}".replace("-", "−"), color=INK, anchor="end")
-    gave = "–" if b.advantage is None else f"{b.advantage:+.2f}".replace("-", "−")
-    said += text(478, y + 4, gave, color=INK, anchor="end")
+    out = text(right + 14, y + 4, mark, color=color, more=' font-weight="700"')
+    out += text(408, y + 4, "–" if b.value is None else f"{b.value:.2f}".replace("-", "−"), color=INK, anchor="end")
+    advantage = "–" if b.advantage is None else f"{b.advantage:+.2f}".replace("-", "−")
+    out += text(478, y + 4, advantage, color=INK, anchor="end")
     room = int((WIDTH - 494) / (CHARACTER + 0.9)) - 1
     words = one_line(b.text, room) or one_line(b.reason or b.fate, room)
     mono = ' style="font-family:ui-monospace,SFMono-Regular,Menlo,Consolas,monospace;font-size:11.5px"'
-    return said + text(494, y + 4, words, color=INK if b.text else QUIET, more=mono)
+    return out + text(494, y + 4, words, color=INK if b.text else QUIET, more=mono)

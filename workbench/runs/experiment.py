@@ -16,7 +16,7 @@ from typing import Any
 
 from workbench import validate
 from workbench.parallel import processes
-from workbench.pipeline import Pipeline, catalog
+from workbench.pipeline import Pipeline
 from workbench.runs.run import Run
 from workbench.types import Budget, Step
 
@@ -29,8 +29,7 @@ class Experiment:
     """What is run: model, tasks, pipeline, budget of a step, number of steps, seed, store.
 
     model is "smollm2", "tiny", "sim", a transformers folder or a hub id; tasks a name, a JSONL file or a list of
-    families; pipeline anything `Pipeline.parse` reads; methods the Python files or modules that bring methods of
-    your own. name is part of the run's id, the model's name where empty.
+    families; pipeline anything `Pipeline.parse` reads. name is part of the run's id, the model's name where empty.
     tokens: keep the token-level columns of "all" rollouts, of a "sample" of the groups, or of "none"; never less than
     the pipeline needs.
     world and task_options are passed on to the world and to the task. eval_every steps (and at the start and the end) the fixed evaluation set is scored; 0 turns it off.
@@ -43,7 +42,6 @@ class Experiment:
     model: str = "smollm2"
     tasks: str | tuple[str, ...] = "default"
     pipeline: str | Pipeline = "grpo + mopps"
-    methods: tuple[str, ...] = ()
     budget: Budget = field(default_factory=Budget)
     steps: int = 60
     seed: int = 0
@@ -59,10 +57,6 @@ class Experiment:
     task_options: Mapping[str, object] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        sources = tuple(map(catalog.located, (self.methods,) if isinstance(self.methods, str) else self.methods))
-        for source in sources:
-            catalog.add(source)
-        object.__setattr__(self, "methods", sources)
         object.__setattr__(self, "pipeline", Pipeline.parse(self.pipeline))
         if isinstance(self.budget, Mapping):
             validate.known(self.budget, [f.name for f in fields(Budget)], "budget")
@@ -119,25 +113,19 @@ class Experiment:
             ).to_pylist()
         if swaps:
             data["pipeline"] = json.loads(swaps[0]["payload"])["to"]
-        if "pipeline" in data:
-            data["pipeline"] = Pipeline.recorded(data)
-        # a store may come from anyone: what it names is not run, unless the researcher has loaded it already
-        data["methods"] = [source for source in data.get("methods", ()) if catalog.added(source)]
         return cls.from_dict(data | {"store": store_url} | ({"steps": target} if target else {}))
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, as `from_dict` reads it and the runs table keeps it."""
         plain = {f.name: getattr(self, f.name) for f in fields(self)}
-        data = plain | {
+        return plain | {
             "pipeline": self.pipeline.spec,  # type: ignore[union-attr]
-            "methods": sorted({*self.methods, *self.pipeline.origins}),  # type: ignore[union-attr]
             "budget": {k: v for k, v in asdict(self.budget).items() if v is not None},
             "tasks": list(self.tasks) if isinstance(self.tasks, tuple) else self.tasks,
             "eval_sets": dict(self.eval_sets),
             "world": dict(self.world),
             "task_options": dict(self.task_options),
         }
-        return data if data["methods"] else {k: v for k, v in data.items() if k != "methods"}
 
     def to_toml(self) -> str:
         """The same as TOML text; `from_toml` reads it back."""

@@ -1,4 +1,4 @@
-"""A value per prompt over the steps of a run, kept small enough to draw: numpy only.
+"""Binning of beliefs: a value per prompt over the steps of a run, kept small enough to draw. Numpy only.
 
 Beliefs arrive as rows (prompt, step, value) of those prompts that changed; a prompt keeps its value until the next
 row. At most COLUMNS columns are held: when they are full, every second one goes and each stands for twice as many
@@ -14,7 +14,7 @@ PIXELS = 400
 """Rows drawn at most; a row of the picture is then the mean of neighbouring prompts."""
 
 
-class Heat:
+class BinnedBeliefs:
     """Values (N, C) float32: the value of each prompt at the end of the last step its column stands for."""
 
     def __init__(self, n_prompts: int, columns: int = COLUMNS) -> None:

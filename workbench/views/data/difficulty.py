@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from workbench.views.data.binning import Heat
+from workbench.views.data.binning import BinnedBeliefs
 from workbench.views.data.records import EMPTY, Columns, column, wilson
 from workbench.views.data.selection import OBSERVED
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 BINS = 20
 """Bins of the frontier's histogram, over believed chances from 0 to 1."""
 
-GAUGED = 10
+CALIBRATION_BINS = 10
 """Bins of the calibration plot."""
 
 EDGE = 0.1
@@ -79,7 +79,7 @@ class Difficulty:
         self.tried, self.solved = np.zeros((2, n))
         self.best, self.now = np.full((2, n), np.nan)
         self.best_step, self.last_step, self.wasted = np.zeros((3, n), np.int64)
-        self._gauges: dict[str, Gauge] = {}
+        self._calibrations: dict[str, CalibrationSums] = {}
         self._frontiers: dict[str, Frontier] = {}
         self._asks: dict[str, tuple[int, Asks]] = {}
         self._seen: tuple[tuple[int, int], pa.Table] | None = None
@@ -127,13 +127,13 @@ class Difficulty:
         if belief == OBSERVED or not self.n:
             return Calibration()
         with data.source.lock:
-            gauge = self._gauges.get(belief)
-            if gauge is None:
-                gauge = Gauge(data, belief)
-            if gauge.step != data.step:
-                gauge.refresh(data, belief, self._observed(data, gauge.step))
-            self._gauges[belief] = gauge
-            return gauge.calibration
+            sums = self._calibrations.get(belief)
+            if sums is None:
+                sums = CalibrationSums(data, belief)
+            if sums.step != data.step:
+                sums.refresh(data, belief, self._observed(data, sums.step))
+            self._calibrations[belief] = sums
+            return sums.calibration
 
     def frontier(self, data: RunData, belief: str) -> Frontier:
         """How believed chances were distributed after each step."""
@@ -162,7 +162,7 @@ def wasted(purpose: str, fate: str, zero: bool) -> bool:
     return purpose == "train" and (fate != "trained" or zero)
 
 
-class Gauge:
+class CalibrationSums:
     """Calibration of one method's beliefs: sums per bin, and each prompt's belief after the last step taken in."""
 
     def __init__(self, data: RunData, belief: str) -> None:
@@ -170,26 +170,26 @@ class Gauge:
         self.before = np.full(len(data.prompts), np.nan)
         now = data.ask("beliefs_now", method=belief)
         self.before[column(now, "position", np.int64)] = column(now, "mean")
-        self.believed, self.solved, self.tries = np.zeros((3, GAUGED))
-        for r in data.ask("calibration", method=belief, bins=GAUGED).to_pylist():
+        self.believed, self.solved, self.tries = np.zeros((3, CALIBRATION_BINS))
+        for r in data.ask("calibration", method=belief, bins=CALIBRATION_BINS).to_pylist():
             self.tries[r["bin"]] = r["tries"]
             self.believed[r["bin"]], self.solved[r["bin"]] = r["believed"] * r["tries"], r["observed"] * r["tries"]
 
-    def refresh(self, data: RunData, belief: str, came: pa.Table) -> None:
-        """Take in the steps that are new, one by one: outcomes, which came, meet the beliefs from before them."""
-        told = data.ask("belief_map", method=belief, since=self.step)
-        row, n, share = column(came, "position", np.int64), column(came, "n"), column(came, "share")
-        step, of = column(came, "step", np.int64), column(told, "step", np.int64)
-        moved, mean = column(told, "position", np.int64), column(told, "mean")
+    def refresh(self, data: RunData, belief: str, outcomes: pa.Table) -> None:
+        """Take in the steps that are new, one by one: outcomes, which outcomes, meet the beliefs from before them."""
+        beliefs = data.ask("belief_map", method=belief, since=self.step)
+        row, n, share = column(outcomes, "position", np.int64), column(outcomes, "n"), column(outcomes, "share")
+        step, of = column(outcomes, "step", np.int64), column(beliefs, "step", np.int64)
+        moved, mean = column(beliefs, "position", np.int64), column(beliefs, "mean")
         for s in np.unique(np.append(step, of)):
             now = step == s
             p = self.before[row[now]]
             known = np.isfinite(p)
             p, tried, rate = p[known], n[now][known], share[now][known]
-            at = np.minimum(p * GAUGED, GAUGED - 1).astype(np.int64)
-            self.believed += np.bincount(at, p * tried, GAUGED)
-            self.solved += np.bincount(at, rate * tried, GAUGED)
-            self.tries += np.bincount(at, tried, GAUGED)
+            at = np.minimum(p * CALIBRATION_BINS, CALIBRATION_BINS - 1).astype(np.int64)
+            self.believed += np.bincount(at, p * tried, CALIBRATION_BINS)
+            self.solved += np.bincount(at, rate * tried, CALIBRATION_BINS)
+            self.tries += np.bincount(at, tried, CALIBRATION_BINS)
             self.before[moved[of == s]] = mean[of == s]
         self.step = data.step
 
@@ -208,7 +208,7 @@ class Frontier:
         self.n, self.width, self.last_step = n, 1, 0
         self.counts = np.zeros((BINS + 1, 0), np.int64)
 
-    def update(self, heat: Heat) -> None:
+    def update(self, heat: BinnedBeliefs) -> None:
         """Count what is new; a column that was still open at the last look is counted again."""
         while self.width < heat.width:
             pairs = self.counts.shape[1] // 2

@@ -6,6 +6,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
+from workbench.views.data.records import filled
 from workbench.views.data.text import CUT
 
 if TYPE_CHECKING:
@@ -26,13 +27,13 @@ class GroupFacts(NamedTuple):
     group: int
     prompt: str
     text: str
-    stratum: str
     rollouts: int
     solved: int
-    reward: float
-    spread: float
     cut: int
     forks: int
+    stratum: str = ""
+    reward: float = float("nan")
+    spread: float = 0.0
 
 
 class Place(NamedTuple):
@@ -67,12 +68,9 @@ def groups_of(data: RunData, step: int) -> tuple[GroupFacts, ...]:
     def ask() -> tuple[GroupFacts, ...]:
         rows = data.ask("page_groups", step=step, cut=CUT).to_pylist()
         return tuple(
-            GroupFacts(
-                step, r["rank"], r["group_id"], r["prompt_id"], r["prompt"] or "", r["stratum"] or "", r["rollouts"],
-                r["solved"], _number(r["reward"]), r["spread"] or 0.0, r["cut"], r["forks"],
-            )
+            filled(GroupFacts, r, step=step, group=r["group_id"], prompt=r["prompt_id"], text=r["prompt"] or "")
             for r in rows
-        )  # fmt: skip
+        )
 
     return shared(data, ("groups", step), ask) if 0 < step <= data.step else ask()
 
@@ -106,7 +104,3 @@ def place_of(data: RunData, chosen: Selection) -> Place | None:
 
 def _index(groups: tuple[GroupFacts, ...], fits: Callable[[GroupFacts], bool]) -> int | None:
     return next((i for i, g in enumerate(groups) if fits(g)), None)
-
-
-def _number(x: float | None) -> float:
-    return float("nan") if x is None else float(x)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -36,6 +37,12 @@ class Columns:
 def column(answer: pa.Table, name: str, dtype: type = float) -> np.ndarray:
     """A column of an answer as numpy; null becomes NaN for floats and stays None for objects."""
     return np.asarray(answer[name].to_numpy(zero_copy_only=False), dtype=dtype)
+
+
+def parsed(value: object) -> dict[str, Any]:
+    """A JSON object of an answer, as text or read; empty for anything else."""
+    found = json.loads(value) if isinstance(value, str) and value else value
+    return dict(found) if isinstance(found, Mapping) else {}
 
 
 def filled(kind: Callable[..., Record], row: Mapping[str, Any], **more: object) -> Record:

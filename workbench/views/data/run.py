@@ -7,7 +7,6 @@ for the steps after the last one known, so that a refresh costs the same at step
 
 from __future__ import annotations
 
-import json
 import threading
 import time
 from collections.abc import Hashable, Mapping
@@ -17,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from workbench.store.urls import is_there
-from workbench.views.data.binning import Heat
+from workbench.views.data.binning import BinnedBeliefs
 from workbench.views.data.records import (
     Curves,
     Evaluation,
@@ -27,6 +26,7 @@ from workbench.views.data.records import (
     RunFacts,
     Stack,
     column,
+    parsed,
     wilson,
 )
 from workbench.views.data.selection import OBSERVED
@@ -102,7 +102,7 @@ class Source:
             self._store = Store.open(self.url, live=False)
         return self._store
 
-    def ask(self, question: str, **params: object) -> pa.Table:
+    def ask(self, question: str, **params: Any) -> pa.Table:
         """A named question to the store as it was at the last `refresh`."""
         with self.lock:
             return self.store.ask(question, **params)
@@ -127,7 +127,7 @@ class Source:
     def _status(self, row: Mapping[str, Any]) -> str:
         """The status of a run; its writer lives while it is paused, too, so that the record calls it running."""
         status = str(row["status"] or "")
-        waits = status == "running" and self.store.ask("paused", run=row["run"])["paused"][0].as_py()
+        waits = status == "running" and self.store.ask("paused", run=row["run"])["paused"].to_pylist()[0]
         return "paused" if waits else status
 
     @property
@@ -168,7 +168,7 @@ class RunData:
         self.asked = np.zeros(0, np.int64)
         self.touched = np.zeros(0, np.int64)
         self.methods: list[str] = []
-        self._heats: dict[str, tuple[Heat, int]] = {}
+        self._heats: dict[str, tuple[BinnedBeliefs, int]] = {}
         self._histories: dict[tuple[str, str], tuple[int, History]] = {}
         self.kept: dict[Hashable, Any] = {}
         """What other modules made of the record, each under a key of its own: it goes when the run is read again."""
@@ -202,7 +202,7 @@ class RunData:
 
     def _facts(self, status: str) -> RunFacts:
         row = self.ask("page_run").to_pylist()[0]
-        experiment, world, swapped = (_json(row[c]) for c in ("experiment", "world", "swapped"))
+        experiment, world, swapped = (parsed(row[c]) for c in ("experiment", "world", "swapped"))
         pipeline = swapped.get("to") or experiment.get("pipeline") or []
         return RunFacts(
             run=self.run,
@@ -210,8 +210,8 @@ class RunData:
             step=int(row["step"] or 0),
             target=row["target"],
             model=str(world.get("model") or experiment.get("model") or "?"),
-            pipeline=_pipeline(pipeline),
-            who=swapped.get("who") or _json(row["who"]),
+            pipeline=pipeline_line(pipeline),
+            who=swapped.get("who") or parsed(row["who"]),
             n_prompts=int(row["n_prompts"] or 0),
             note=machine(world),
         )
@@ -234,7 +234,7 @@ class RunData:
         self.budget = stacked(self.budget, fresh.step, amounts)
         for r in rows:
             if r["fate"] != "trained" and r["reason"]:
-                key = (OTHER_FATES.get(r["fate"], r["fate"]), r["reason"])
+                key = str(OTHER_FATES.get(r["fate"], r["fate"])), str(r["reason"])
                 self.reasons[key] = self.reasons.get(key, 0) + r["n"]
         phases = [(r["step"], r["phase"] if r["phase"] in PHASES else "other", r["seconds"]) for r in laps.to_pylist()]
         self.seconds = stacked(self.seconds, fresh.step, phases)
@@ -271,10 +271,10 @@ class RunData:
         acting = [*self.facts.who.get("select", []), *self.facts.who.get("allocate", [])]
         return next((m for m in reversed(acting) if m in self.methods), self.beliefs[0])
 
-    def heat(self, belief: str) -> Heat:
+    def heat(self, belief: str) -> BinnedBeliefs:
         """The value of every prompt over the steps: a method's mean, or the share last observed."""
         with self.source.lock:
-            heat, since = self._heats.get(belief) or (Heat(len(self.prompts)), -1)
+            heat, since = self._heats.get(belief) or (BinnedBeliefs(len(self.prompts)), -1)
             if since < self.step:
                 if belief == OBSERVED:
                     t, name = self.ask("page_observed", since=since), "share"
@@ -314,7 +314,7 @@ class RunData:
         else:
             t = self.ask("beliefs_of_prompt", prompt=prompt, method=belief)
             beliefs = [column(t, c) for c in ("step", "mean", "low", "high")]
-        return History(prompt, _asked(p), p["answer"], p["stratum"], *beliefs, *outcomes)
+        return History(prompt, _prompt_text(p), p["answer"], p["stratum"], *beliefs, *outcomes)
 
     def group(self, place: int = 0, prompt: str = "") -> Group:
         """A group of the last step by its place (those whose rewards differ first), or the last group of a prompt."""
@@ -333,7 +333,7 @@ class RunData:
             at = place % of
             rank, group, prompt = (groups[at][c] for c in ("rank", "group_id", "prompt_id"))
         found = self.ask("page_prompt", prompt=prompt).to_pylist()
-        text, answer = (_asked(found[0]), found[0]["answer"]) if found else ("", "")
+        text, answer = (_prompt_text(found[0]), found[0]["answer"]) if found else ("", "")
         parts: dict[str, dict[str, float]] = {}
         for r in self.ask("page_parts", step=step, rank=rank, group=group).to_pylist():
             parts.setdefault(r["rollout_id"], {})[r["part"]] = r["value"]
@@ -347,15 +347,9 @@ class RunData:
         return (found[0]["text"] or "", found[0]["characters"] or 0) if found else ("", 0)
 
 
-def _asked(prompt: Mapping[str, str]) -> str:
+def _prompt_text(prompt: Mapping[str, str]) -> str:
     """A prompt as the model saw it: the question, and under it the start of the answer."""
     return "\n".join(x for x in (prompt["text"], prompt["prefix"]) if x)
-
-
-def _json(value: object) -> dict[str, Any]:
-    if isinstance(value, str):
-        value = json.loads(value)
-    return dict(value) if isinstance(value, Mapping) else {}
 
 
 def machine(world: Mapping[str, Any]) -> str:
@@ -363,11 +357,11 @@ def machine(world: Mapping[str, Any]) -> str:
     n, threads = world.get("parameters"), world.get("threads")
     where = [str(world.get("device") or ""), f"{threads} thread{'s' * (threads != 1)}" if threads else ""]
     engine = str(world.get("engine") or "").removesuffix("Engine").lower()
-    said = (f"{count(n)} parameters" if isinstance(n, int) else "", str(world.get("dtype") or ""))
-    return " · ".join(filter(None, (*said, ", ".join(filter(None, where)), f"{engine} engine" if engine else "")))
+    size = (f"{count(n)} parameters" if isinstance(n, int) else "", str(world.get("dtype") or ""))
+    return " · ".join(filter(None, (*size, ", ".join(filter(None, where)), f"{engine} engine" if engine else "")))
 
 
-def _pipeline(spec: object) -> str:
+def pipeline_line(spec: object) -> str:
     """A pipeline's recorded rows as a short line: `grpo + mopps(batch_size=8)`."""
     if isinstance(spec, str):
         return spec

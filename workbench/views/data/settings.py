@@ -1,4 +1,4 @@
-"""The settings of a step that a reader may write another figure for, on the page and in a notebook."""
+"""Fields for the settings of a step, on the page and in a notebook."""
 
 from __future__ import annotations
 

@@ -15,6 +15,7 @@ import numpy as np
 from workbench.numerics import beta
 from workbench.numerics.flips import TAU, posterior_flip, sign_flips
 from workbench.views.data.groups import GroupFacts, shared
+from workbench.views.data.records import column
 from workbench.views.data.tokens import Sibling
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ class Rates(NamedTuple):
 
     def take(self, rows: np.ndarray) -> Rates:
         """The rows of a mask or index."""
-        return Rates(*(column[rows] for column in self))
+        return Rates(*(values[rows] for values in self))
 
     def by(self, *names: str) -> tuple[list[tuple], np.ndarray]:
         """(keys, sums (len(keys), 7)) over the columns named, ascending."""
@@ -64,7 +65,10 @@ class Rates(NamedTuple):
         return known, sums
 
 
-NONE = Rates(*(np.empty(0, t) for t in (np.int64, object, object, np.int64, np.int64)), np.zeros((0, len(COUNTS))))
+NONE = Rates(
+    np.empty(0, np.int64), np.empty(0, object), np.empty(0, object), np.empty(0, np.int64), np.empty(0, np.int64),
+    np.zeros((0, len(COUNTS))),
+)  # fmt: skip
 
 
 class Span(NamedTuple):
@@ -76,7 +80,7 @@ class Span(NamedTuple):
     step: int
 
 
-class Against(NamedTuple):
+class GroupReference(NamedTuple):
     """A reference of one group. low, high: its interval; n: rollouts it was made from; labels, chance: of every rollout
     given, chance that its advantage points the wrong way, NaN where unclear."""
 
@@ -126,9 +130,8 @@ class _Signs:
         """Counts against what each prompt's earlier steps say; the beliefs move on with every step.
 
         Only rollouts in the loss are counted. A belief learns from all: what leaves the loss is no chance sample."""
-        column = {c: np.asarray(table[c].to_numpy(zero_copy_only=False)) for c in table.column_names}
-        steps = column["step"]
-        made = [self._step({k: v[i:j] for k, v in column.items()}) for i, j in _runs(steps)]
+        columns = {c: np.asarray(table[c].to_numpy(zero_copy_only=False)) for c in table.column_names}
+        made = [self._step({k: v[i:j] for k, v in columns.items()}) for i, j in _runs(columns["step"])]
         return Rates(*(np.concatenate(c) for c in zip(*made, strict=True))) if made else NONE
 
     def _step(self, c: dict[str, np.ndarray]) -> Rates:
@@ -139,7 +142,7 @@ class _Signs:
         if not kept.any():
             return NONE
         a, b, known, share = a[kept], b[kept], known[kept], share[kept]
-        c = {name: column[kept] for name, column in c.items()}
+        c = {name: values[kept] for name, values in c.items()}
         advantage, n = c["advantage"].astype(float), int(kept.sum())
         below = beta.cdf(share, a, b)
         wrong = np.where(advantage > TAU, 1 - below, np.where(advantage < -TAU, below, 0.0))
@@ -147,16 +150,10 @@ class _Signs:
             np.ones(n), known * wrong, known & (np.abs(advantage) <= TAU), known, np.zeros(n), np.zeros(n), ~known,
         ]).astype(float)  # fmt: skip
         bins = np.minimum((BINS * a / (a + b)).astype(np.int64), BINS - 1)
-        rows = Rates(
-            c["step"].astype(np.int64),
-            c["estimator"].astype(object),
-            np.full(n, "posterior", object),
-            c["size"].astype(np.int64),
-            bins,
-            counts,
-        )
+        kind, step = np.full(n, "posterior", object), c["step"].astype(np.int64)
+        rows = Rates(step, c["estimator"].astype(object), kind, c["size"].astype(np.int64), bins, counts)
         keys, sums = rows.by("estimator", "size", "bin")
-        columns = [np.array(list(column), object) for column in zip(*keys, strict=True)]
+        columns = [np.array(list(values), object) for values in zip(*keys, strict=True)]
         return Rates(np.full(len(keys), c["step"][0], np.int64), columns[0], np.full(len(keys), "posterior", object),
                      columns[1].astype(np.int64), columns[2].astype(np.int64), sums)  # fmt: skip
 
@@ -177,17 +174,9 @@ def rates(data: RunData) -> tuple[Rates, Span]:
 
 
 def _pooled(table: Any) -> Rates:
-    column = {c: np.asarray(table[c].to_numpy(zero_copy_only=False)) for c in table.column_names}
-    counts = np.column_stack([column[c].astype(float) for c in COUNTS]) if len(table) else np.zeros((0, len(COUNTS)))
-    whole = {c: column[c].astype(np.int64) for c in ("step", "size", "bin")}
-    return Rates(
-        whole["step"],
-        column["estimator"].astype(object),
-        column["kind"].astype(object),
-        whole["size"],
-        whole["bin"],
-        counts,
-    )
+    step, size, bins = (column(table, c, np.int64) for c in ("step", "size", "bin"))
+    estimator, kind = (column(table, c, object) for c in ("estimator", "kind"))
+    return Rates(step, estimator, kind, size, bins, np.column_stack([column(table, c) for c in COUNTS]))
 
 
 def _runs(steps: np.ndarray) -> list[tuple[int, int]]:
@@ -198,18 +187,20 @@ def _runs(steps: np.ndarray) -> list[tuple[int, int]]:
     return list(zip([0, *edges.tolist()], [*edges.tolist(), len(steps)], strict=True))
 
 
-def against(data: RunData, g: GroupFacts, rows: Sequence[Sibling]) -> tuple[Against, ...]:
+def against(data: RunData, g: GroupFacts, rows: Sequence[Sibling]) -> tuple[GroupReference, ...]:
     """The references of a group, best first: a pool, the posterior from earlier steps, the small pool of its version."""
     span = rates(data)[1]
 
-    def ask() -> tuple[Against, ...]:
+    def ask() -> tuple[GroupReference, ...]:
         past = data.ask("page_reference", prompt=g.prompt, step=g.step).to_pylist()
         return references(past, g.step, rows, span)
 
     return shared(data, ("against", g.step, g.rank, g.group, span.low, span.high), ask)
 
 
-def references(past: Sequence[dict[str, Any]], step: int, rows: Sequence[Sibling], span: Span) -> tuple[Against, ...]:
+def references(
+    past: Sequence[dict[str, Any]], step: int, rows: Sequence[Sibling], span: Span
+) -> tuple[GroupReference, ...]:
     """`against` from the rewards of a prompt by step and version, up to the group's own step."""
     reward = np.array([np.nan if s.reward is None else s.reward for s in rows], float)
     advantage = np.array([0.0 if s.advantage is None else s.advantage for s in rows], float)
@@ -245,7 +236,7 @@ def _belief(past: Sequence[dict[str, Any]], step: int, span: Span) -> tuple[floa
 
 def _believed(
     belief: tuple[float, float, float], reward: np.ndarray, advantage: np.ndarray, out: np.ndarray, span: Span
-) -> Against:
+) -> GroupReference:
     a, b, n = belief
     high = span.high if span.high > span.low else span.low + 1.0
     made = posterior_flip(reward, advantage, a, b, span.low, high)
@@ -255,14 +246,8 @@ def _believed(
     return _against("posterior", made.reference_baseline, low, top, n, labels, chance, out)
 
 
-def _against(kind, value, low, high, n, labels, chance, out) -> Against:
-    labels = np.where(out, "out of the loss", labels)
-    return Against(
-        kind,
-        float(value),
-        float(low),
-        float(high),
-        float(n),
-        tuple(labels.tolist()),
-        tuple(np.where(out, np.nan, chance).tolist()),
+def _against(kind, value, low, high, n, labels, chance, out) -> GroupReference:
+    labels, chance = np.where(out, "out of the loss", labels), np.where(out, np.nan, chance)
+    return GroupReference(
+        kind, float(value), float(low), float(high), float(n), tuple(labels.tolist()), tuple(chance.tolist())
     )

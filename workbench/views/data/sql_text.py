@@ -27,11 +27,11 @@ class Query(NamedTuple):
     @property
     def sql(self) -> str:
         """The statement with its parameters filled in, as `store.sql` and the SQL page take it."""
-        asked = load().get(self.question)
-        if asked is None:
+        question = load().get(self.question)
+        if question is None:
             return filled(self.question, self.params)
-        defaults = {p.name: p.default for p in asked.parameters.values() if p.default not in (LATEST, REQUIRED)}
-        return filled(asked.sql, {**defaults, **self.params})
+        defaults = {p.name: p.default for p in question.parameters.values() if p.default not in (LATEST, REQUIRED)}
+        return filled(question.sql, {**defaults, **self.params})
 
 
 def filled(sql: str, params: Mapping[str, object]) -> str:

@@ -1,4 +1,4 @@
-"""What was asked of a run and what became of it: what the steering bar, the notes and the marks on the time axis show.
+"""Commands to a run and what became of each: for the steering bar, the live page and the marks on the time axis.
 
 A request is "asked" while it lies in the inbox, "taken" once the training process has recorded it for a step, "applied"
 once that step is recorded too, or "refused" with a reason. Plain records out, no widgets.
@@ -6,15 +6,13 @@ once that step is recorded too, or "refused" with a reason. Plain records out, n
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from workbench.runs.steering.inbox import CONTROLS, Inbox, Request, taken_back
+from workbench.views.data.records import parsed
+from workbench.views.data.run import RunData, pipeline_line
 from workbench.views.data.text import one_line
-
-if TYPE_CHECKING:
-    from workbench.views.data.run import RunData
 
 UNDOABLE = ("set", "pin", "drop", "boost", "free", "swap")
 
@@ -86,9 +84,9 @@ class Steering:
                 self._version = data.source.version
             known = {t.id: t.what for t in self._recorded}
             waiting = [r for r in self._inbox.waiting() if r.id not in known]
-            said = known | {r.id: sentence(r.kind, r.payload) for r in waiting}
+            words = known | {r.id: sentence(r.kind, r.payload) for r in waiting}
             id, working = self._inbox.told() if waiting else ("", "")
-            asked = [waits(r, said, working if r.id == id else "") for r in reversed(waiting)]
+            asked = [waits(r, words, working if r.id == id else "") for r in reversed(waiting)]
             self.commands = [*asked, *self._recorded]
             return self.commands
 
@@ -101,55 +99,50 @@ def steering(data: RunData) -> Steering:
     return found
 
 
-def waits(request: Request, said: Mapping[str, str] = {}, working: str = "") -> Command:
-    """A request of the inbox. said: what is known by its id, for what an undo takes back; working: what is being done."""
-    what = sentence(request.kind, request.payload, said)
+def waits(request: Request, words: Mapping[str, str] = {}, working: str = "") -> Command:
+    """A request of the inbox. words: what is known by its id, for what an undo takes back; working: what is being done."""
+    what = sentence(request.kind, request.payload, words)
     return Command(request.id, 0, request.kind, request.who, what, "asked", working)
 
 
 def record(rows: Sequence[Mapping[str, Any]], step: int) -> list[Command]:
     """The recorded commands (rows of the question `commands`, the oldest first), the newest first, as they stand when
     `step` is the last one recorded. Those that were undone, and those that undo, cannot be undone."""
-    told: list[Command] = []
-    said: dict[str, str] = {}
+    commands: list[Command] = []
+    words: dict[str, str] = {}
     undoes: dict[str, str] = {}
     for row in rows:
-        told.append(new := recorded(row, step, said))
-        said[new.id], undoes[new.id] = new.what, str(_payload(row).get("undoes") or "")
+        commands.append(new := recorded(row, step, words))
+        words[new.id], undoes[new.id] = new.what, str(parsed(row["payload"]).get("undoes") or "")
     settled = taken_back(undoes) | {id for id, undone in undoes.items() if undone}
-    return [t._replace(undoable=t.undoable and t.id not in settled) for t in reversed(told)]
+    return [t._replace(undoable=t.undoable and t.id not in settled) for t in reversed(commands)]
 
 
-def recorded(row: Mapping[str, Any], step: int, said: Mapping[str, str] = {}) -> Command:
+def recorded(row: Mapping[str, Any], step: int, words: Mapping[str, str] = {}) -> Command:
     """A row of the commands, its payload as JSON or read, as it stands when `step` is the last one recorded."""
-    payload = _payload(row)
+    payload = parsed(row["payload"])
     kind, why = row["kind"], ""
     if kind == "refused":
         kind, why = str(payload.get("kind")), str(payload.get("why"))
-        what, state = sentence(kind, payload.get("payload") or {}, said), "refused"
+        what, state = sentence(kind, payload.get("payload") or {}, words), "refused"
     else:
         what, state = sentence(kind, payload), "applied" if row["step"] <= step or kind == "stop" else "taken"
     undoable = not why and kind in UNDOABLE and bool(payload.get("id"))
     return Command(str(payload.get("id") or ""), row["step"], kind, row.get("who") or "", what, state, why, undoable)
 
 
-def _payload(row: Mapping[str, Any]) -> Mapping[str, Any]:
-    found = row["payload"]
-    return found if isinstance(found, Mapping) else json.loads(found or "{}")
-
-
-def sentence(kind: str, payload: Mapping[str, Any], said: Mapping[str, str] = {}) -> str:
+def sentence(kind: str, payload: Mapping[str, Any], words: Mapping[str, str] = {}) -> str:
     """What a request or a command is about, in one line; what came from outside is as long as it is. A command that
-    undoes another one says what is in force again; said: what an undo that was only asked for would take back, by its id.
+    undoes another one says what is in force again; words: what an undo that was only asked for would take back, by its id.
 
     A payload unlike those of its kind, as only a refused request has one, is shown as it came, cut short."""
     try:
-        return f"undone: {_sentence(kind, payload)}" if payload.get("undoes") else _sentence(kind, payload, said)
+        return f"undone: {_sentence(kind, payload)}" if payload.get("undoes") else _sentence(kind, payload, words)
     except Exception:
         return one_line(f"{kind} {payload}", 200)
 
 
-def _sentence(kind: str, payload: Mapping[str, Any], said: Mapping[str, str] = {}) -> str:
+def _sentence(kind: str, payload: Mapping[str, Any], words: Mapping[str, str] = {}) -> str:
     to, before = payload.get("to"), payload.get("before")
     if kind == "set":
         values = to if isinstance(to, Mapping) else payload
@@ -165,14 +158,14 @@ def _sentence(kind: str, payload: Mapping[str, Any], said: Mapping[str, str] = {
         if payload.get("undoes"):
             return f"prompt {payload['prompt']}: {_wished(state)}"
         factor = state.get("factor", payload.get("factor"))
-        words = {"pin": "in every step", "drop": "out of the pool", "free": "as any other"}
-        how = words.get(kind) or f"{_figure(factor)} × its rollouts"
+        lasting = {"pin": "in every step", "drop": "out of the pool", "free": "as any other"}
+        how = lasting.get(kind) or f"{_figure(factor)} × its rollouts"
         return f"prompt {payload.get('prompt')}: {how}"
     if kind == "swap":
         return (
-            f"{_pipeline(payload['from'])} → {_pipeline(to)}"
+            f"{pipeline_line(payload['from'])} → {pipeline_line(to)}"
             if to and "from" in payload
-            else f"pipeline {_pipeline(payload.get('pipeline'))}"
+            else f"pipeline {pipeline_line(payload.get('pipeline'))}"
         )
     if kind in ("add", "remove"):
         return f"{kind} {payload.get('method')}"
@@ -180,7 +173,7 @@ def _sentence(kind: str, payload: Mapping[str, Any], said: Mapping[str, str] = {
         return f"{payload.get('n', 1)} single step{'s' if payload.get('n', 1) != 1 else ''}"
     if kind == "undo":
         wanted = str(payload.get("id") or "")
-        return f"undo {said.get(wanted, wanted)}" if wanted else "undo the last command that lasts"
+        return f"undo {words.get(wanted, wanted)}" if wanted else "undo the last command that lasts"
     return {"resume": "go on", "checkpoint": "save the weights"}.get(kind, kind)
 
 
@@ -201,29 +194,23 @@ def _figure(value: object) -> str:
     return f"{value:g}" if isinstance(value, (int, float)) else str(value)
 
 
-def _pipeline(spec: object) -> str:
-    from workbench.views.data.run import _pipeline as line
-
-    return line(spec)
-
-
 def _in_force(data: RunData, rows: list[dict[str, Any]]) -> Now:
     """The settings with which the run began, moved by its commands."""
     began = data.ask("page_run").to_pylist()[0]
-    experiment, world = (json.loads(began[c] or "{}") for c in ("experiment", "world"))
+    experiment, world = (parsed(began[c]) for c in ("experiment", "world"))
     budget = experiment.get("budget") or {}
     now = Now(
         budget.get("prompts", 16), budget.get("rollouts", 128),
-        world.get("temperature"), world.get("lr"), _pipeline(experiment.get("pipeline") or []),
+        world.get("temperature"), world.get("lr"), pipeline_line(experiment.get("pipeline") or []),
     )  # fmt: skip
     prompts: dict[str, Mapping[str, Any]] = {}
     for row in sorted(rows, key=lambda r: r["step"]):
-        payload = json.loads(row["payload"] or "{}")
-        to = payload.get("to")
+        payload = parsed(row["payload"])
+        to: Any = payload.get("to")
         if row["kind"] == "set":
             now = now._replace(**{k: v for k, v in to.items() if k in Now._fields})
         elif row["kind"] == "swap":
-            now = now._replace(pipeline=_pipeline(to))
+            now = now._replace(pipeline=pipeline_line(to))
         elif row["kind"] in UNDOABLE:
             prompts[payload["prompt"]] = to
     return now._replace(

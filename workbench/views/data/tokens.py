@@ -5,14 +5,17 @@ A track is a number per token. What was not recorded is named with its reason, n
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import fields, is_dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from workbench.numerics.roles import HINT
+from workbench.pipeline import Pipeline
 from workbench.store.token_bytes import texts, unknown
 from workbench.views.data.groups import GroupFacts, shared
+from workbench.views.data.records import filled, parsed
+from workbench.views.data.text import known
 
 if TYPE_CHECKING:
     from workbench.views.data.run import RunData
@@ -35,22 +38,23 @@ class Sibling(NamedTuple):
     correct: float | None
     advantage: float | None
     baseline: float | None
-    estimator: str
-    length: int
-    finish: str
-    version: int
-    parent: str
-    fork_at: int
-    fate: str
-    reason: str
+    estimator: str = ""
+    length: int = 0
+    finish: str = ""
+    version: int = 0
+    parent: str = ""
+    fork_at: int = -1
+    fate: str = ""
+    reason: str = ""
 
 
 class Band(NamedTuple):
-    """Between which ratios the loss lets a token act; said: by whom. Both None where whole sequences are clipped."""
+    """Clip range of the importance ratio: between which ratios the loss lets a token act, and who says so in words. Both
+    None where whole sequences are clipped."""
 
     low: float | None
     high: float | None
-    said: str
+    source: str
 
 
 class Coverage(NamedTuple):
@@ -64,7 +68,7 @@ class Coverage(NamedTuple):
     band: Band
 
 
-class Spoken(NamedTuple):
+class TokenText(NamedTuple):
     """One rollout: n tokens in all, of which len(words) are here; without tokens its text alone.
 
     words: text that each token adds, "" inside a character. tracks: name -> number per token, null where there is none;
@@ -87,14 +91,7 @@ def siblings(data: RunData, g: GroupFacts) -> tuple[Sibling, ...]:
 
     def ask() -> tuple[Sibling, ...]:
         rows = data.ask("page_siblings", step=g.step, rank=g.rank, group=g.group).to_pylist()
-        return tuple(
-            Sibling(
-                r["row"], r["rollout_id"], r["reward"], r["correct"], r["advantage"], r["baseline"], r["estimator"] or "",
-                r["length"] or 0, r["finish"] or "", r["version"] or 0, r["parent"] or "",
-                -1 if r["fork_at"] is None else r["fork_at"], r["fate"] or "", r["reason"] or "",
-            )
-            for r in rows
-        )  # fmt: skip
+        return tuple(filled(Sibling, r, id=r["rollout_id"]) for r in rows)
 
     return shared(data, ("siblings", g.step, g.rank, g.group), ask)
 
@@ -105,34 +102,30 @@ def coverage(data: RunData, step: int) -> Coverage:
     def ask() -> Coverage:
         r = data.ask("page_coverage", step=step).to_pylist()[0]
         names = ("tokens", "logp", "entropy", "role", "current", "proximal", "credit")
-        spec = _json(r["swapped"]).get("to") or _json(r["experiment"]).get("pipeline")
+        spec = parsed(r["swapped"]).get("to") or parsed(r["experiment"]).get("pipeline")
+        kept = {k: r[k] for k in names}
         return Coverage(
-            r["retention"] or "all",
-            r["share"] or 0.0,
-            bool(r["vocabulary"]),
-            r["rollouts"],
-            {k: r[k] for k in names},
-            band(spec),
+            r["retention"] or "all", r["share"] or 0.0, bool(r["vocabulary"]), r["rollouts"], kept, band(spec)
         )
 
     return shared(data, ("coverage", step), ask)
 
 
-def spoken(data: RunData, g: GroupFacts, sibling: Sibling, whole: bool = False) -> Spoken:
+def token_text(data: RunData, g: GroupFacts, sibling: Sibling, whole: bool = False) -> TokenText:
     """A rollout token by token; its first FIRST tokens, or with whole up to MOST."""
     most = MOST if whole else FIRST
     kept = coverage(data, g.step)
 
-    def ask() -> Spoken:
+    def ask() -> TokenText:
         found = data.ask("page_tokens", step=g.step, rank=g.rank, row=sibling.row, most=most, cut=4 * FIRST).to_pylist()
-        return read(found[0], kept) if found else Spoken(sibling.id, 0, 0, "")
+        return read(found[0], kept) if found else TokenText(sibling.id, 0, 0, "")
 
-    return shared(data, ("spoken", g.step, g.rank, sibling.row, whole), ask)
+    return shared(data, ("token_text", g.step, g.rank, sibling.row, whole), ask)
 
 
-def read(row: Mapping[str, Any], kept: Coverage) -> Spoken:
+def read(row: Mapping[str, Any], kept: Coverage) -> TokenText:
     """A row of `page_tokens` as words and tracks."""
-    plain = Spoken(row["rollout_id"], row["n"] or 0, row["characters"] or 0, row["text"] or "")
+    plain = TokenText(row["rollout_id"], row["n"] or 0, row["characters"] or 0, row["text"] or "")
     if row["tokens"] is None:
         return plain._replace(missing=dict.fromkeys(TRACKS, why_no_tokens(kept)))
     ids = tuple(row["tokens"])
@@ -169,7 +162,7 @@ def read(row: Mapping[str, Any], kept: Coverage) -> Spoken:
 def _clip(tracks: dict, missing: dict, ratio: Sequence[float | None], credit: Sequence | None, limits: Band) -> None:
     """1 where the clipped loss gives a token no gradient: the ratio has left the band on the side the advantage pushes to."""
     if limits.low is None or limits.high is None:
-        missing["clipped"] = limits.said
+        missing["clipped"] = limits.source
     elif credit is None:
         missing["clipped"] = "no advantage is known, so no side to clip"
     else:
@@ -191,16 +184,15 @@ def why_no_tokens(kept: Coverage) -> str:
 def band(spec: object) -> Band:
     """The ratios between which the loss of a pipeline, as recorded, lets tokens act; PPO's own where it says nothing."""
     rows = [r for r in spec if isinstance(r, Mapping)] if isinstance(spec, list) else []
-    from workbench.pipeline import Pipeline
-
     try:
         methods = Pipeline.parse(rows).methods if rows else ()  # type: ignore[arg-type]
     except Exception:  # a method that is not installed here: its settings are in the record, its defaults are not
         methods = ()
     for m in reversed(methods):
-        if "loss" in m.verbs and hasattr(m, "eps_low") and hasattr(m, "eps_high"):
-            low, high = float(m.eps_low), float(m.eps_high)
-            if "gspo" in str(getattr(m, "kind", "")):
+        settings = {f.name: getattr(m, f.name) for f in fields(m)} if is_dataclass(m) else {}
+        if "loss" in m.verbs and {"eps_low", "eps_high"} <= settings.keys():
+            low, high = float(settings["eps_low"]), float(settings["eps_high"])
+            if "gspo" in str(settings.get("kind", "")):
                 return Band(None, None, f"{m.name} clips the ratio of whole sequences, not of tokens")
             return Band(1 - low, 1 + high, m.name)
     return Band(0.8, 1.2, "PPO's default, the loss names no band")
@@ -213,10 +205,4 @@ def _ratio(policy: float | None, behaviour: float | None) -> float | None:
 
 
 def _rounded(values: Sequence[float | None]) -> list[float | None]:
-    return [None if v is None or not math.isfinite(v) else round(v, 4) for v in values]
-
-
-def _json(value: object) -> dict[str, Any]:
-    if isinstance(value, str):
-        value = json.loads(value)
-    return dict(value) if isinstance(value, Mapping) else {}
+    return [known(v, 4) for v in values]

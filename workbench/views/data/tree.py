@@ -80,7 +80,7 @@ class Tree(NamedTuple):
     n_leaves: int
     spelled: bool
     """Whether the tokens were kept and the vocabulary is known, so that segments can be read."""
-    asked: Mapping[str, list] = {}
+    segments: Mapping[str, list] = {}
     """Parameters of `page_segments` beside the run and the place."""
 
 
@@ -92,16 +92,16 @@ def tree(data: RunData, facts: GroupFacts) -> Tree:
         rows = data.ask("page_tree", group=facts.group, **where).to_pylist()
         if not rows:
             return Tree(facts, (), Cost(0, 0, 0, 0, 0, 0, 0), 0, 0, 0, False)
-        grown = Grown(rows)
-        asked = grown.segments()
-        said = data.ask("page_segments", **where, **asked).to_pylist() if asked["node"] else []
+        layout = TreeLayout(rows)
+        segments = layout.segments()
+        texts = data.ask("page_segments", **where, **segments).to_pylist() if segments["node"] else []
         tests = data.ask("page_tests", group=facts.group, **where).to_pylist()
-        return grown.tree(facts, said, tests)._replace(asked=asked)
+        return layout.tree(facts, texts, tests)._replace(segments=segments)
 
     return shared(data, ("tree", facts.step, facts.rank, facts.group), make)
 
 
-class Grown:
+class TreeLayout:
     """The rows of a tree put in order: parents first, children in the order they are drawn."""
 
     def __init__(self, rows: Sequence[dict[str, Any]]) -> None:
@@ -141,9 +141,9 @@ class Grown:
     def segments(self) -> dict[str, list]:
         """The parameters of `page_segments`: every segment once for each rollout through it, its text once."""
         made: dict[str, list] = {k: [] for k in ("node", "row", "first", "last", "cut")}
-        spoken = [i for i, r in enumerate(self.rows) if r["kind"] in GENERATED and r["n_tokens"] and self.through[i]]
-        cut = max(TEXT // max(len(spoken), 1) // 4, 12)
-        for i in spoken:
+        generated = [i for i, r in enumerate(self.rows) if r["kind"] in GENERATED and r["n_tokens"] and self.through[i]]
+        cut = max(TEXT // max(len(generated), 1) // 4, 12)
+        for i in generated:
             first = self.generated[i]
             for k, end in enumerate(self.through[i]):
                 made["node"].append(self.rows[i]["node_id"])
@@ -153,11 +153,11 @@ class Grown:
                 made["cut"].append(0 if k else cut)
         return made
 
-    def tree(self, facts: GroupFacts, said: Sequence[dict[str, Any]], tests: Sequence[dict[str, Any]] = ()) -> Tree:
+    def tree(self, facts: GroupFacts, texts: Sequence[dict[str, Any]], tests: Sequence[dict[str, Any]] = ()) -> Tree:
         """The tree with what its segments say, and what was tested on them."""
         tested = self._tested(tests)
         y, leaf = self._heights()
-        words, credit, spelled = self._words(said)
+        words, credit, spelled = self._words(texts)
         branches = []
         for i in self.order:
             r, ends = self.rows[i], self.through[i]
@@ -191,12 +191,12 @@ class Grown:
                 if t["outcome"] != "no":
                     given = ", ".join(f"{k} {v:.3g}" for k, v in dict(t["inputs"] or ()).items() if v is not None)
                     count[1].append(f"{t['outcome']} at token {at}" + (f" ({given})" if given else ""))
-        said: dict[int, list[str]] = {}
+        lines: dict[int, list[str]] = {}
         for (i, kind), (n, found) in made.items():
-            said.setdefault(i, []).append(
+            lines.setdefault(i, []).append(
                 f"{kind} tested {'about ' if n % 1 else ''}{n:,.0f}\u00d7: {', '.join(found[:3]) or 'nothing done'}"
             )
-        return {i: "; ".join(words) for i, words in said.items()}
+        return {i: "; ".join(words) for i, words in lines.items()}
 
     def _heights(self) -> tuple[list[float], int]:
         """Row of every node, and the number of ends."""
@@ -209,7 +209,7 @@ class Grown:
                 y[i] = (y[kids[0]] + y[kids[-1]]) / 2
         return y, leaf
 
-    def _words(self, said: Sequence[dict[str, Any]]) -> tuple[dict[str, tuple[str, bool]], dict[str, float], bool]:
+    def _words(self, texts: Sequence[dict[str, Any]]) -> tuple[dict[str, tuple[str, bool]], dict[str, float], bool]:
         """Text and mean token advantage by node. A shared token is trained by one rollout or by several: what acts on it
         is the mean over those that act at all."""
         length = {r["node_id"]: r["n_tokens"] for r in self.rows}
@@ -218,7 +218,7 @@ class Grown:
         }
         words: dict[str, tuple[str, bool]] = {}
         acting: dict[str, list[float]] = {}
-        for s in said:
+        for s in texts:
             id_ = s["node_id"]
             if s["credit"] is not None:
                 acting.setdefault(id_, [])
@@ -231,7 +231,7 @@ class Grown:
                 words[id_] = s["text"], False
             elif s["tokens"]:
                 words[id_] = "tokens " + " ".join(map(str, s["tokens"])), len(s["tokens"]) >= length[id_]
-        spelled = any(s["pieces"] for s in said)
+        spelled = any(s["pieces"] for s in texts)
         return words, {k: sum(v) / len(v) if v else 0.0 for k, v in acting.items()}, spelled
 
     def _cost(self) -> Cost:

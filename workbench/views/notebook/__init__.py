@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING, Any
 from workbench.views.data.records import smooth
 from workbench.views.data.run import RunData, Source
 from workbench.views.data.selection import OBSERVED
-from workbench.views.notebook.controls import Controls, Steered
+from workbench.views.notebook.controls import Controls, Steerable
 from workbench.views.parts import theme
 
 if TYPE_CHECKING:
-    import holoviews as hv
     from IPython.display import IFrame
 
     from workbench.store import Store
@@ -24,18 +23,18 @@ if TYPE_CHECKING:
 _served: dict[tuple[str, str | None], tuple[Any, str]] = {}
 
 
-def controls(session: Steered) -> Controls:
+def controls(session: Steerable) -> Controls:
     """A panel that steers a `Session` of this kernel, or through its store a run elsewhere: `controls(Remote("store"))`."""
     return Controls(session)
 
 
-def live(where: str | Steered, *, run: str | None = None, height: int = 900) -> IFrame:
+def live(where: str | Steerable, *, run: str | None = None, height: int = 900) -> IFrame:
     """The whole dashboard of a store or of a session, in a frame of the cell; see `page` for one page of it."""
     return page(where, "", run=run, height=height)
 
 
 def page(
-    where: str | Store | Steered, name: str, *, run: str | None = None, height: int = 900, **chosen: Any
+    where: str | Store | Steerable, name: str, *, run: str | None = None, height: int = 900, **chosen: Any
 ) -> IFrame:
     """A page of the dashboard in a frame of the cell: `page(store, "difficulty", prompt="...")`; "" = all of them.
 
@@ -50,8 +49,8 @@ def page(
 
     if name and name not in PAGES:
         raise ValueError(f"there is no page {name!r}; there are {', '.join(PAGES)}")
-    pn.config.inline = True  # or plots in later cells would fetch the page's widgets from a CDN
-    store_url = where if isinstance(where, str) else str(getattr(where, "store_url", None) or where.url)
+    pn.config.inline = True  # type: ignore[misc]  # or plots in later cells would fetch the page's widgets from a CDN
+    store_url = where if isinstance(where, str) else str(getattr(where, "store_url", None) or where.url)  # type: ignore[union-attr]
     if run is None:
         run = getattr(where, "run", None) or None
     query = address(Selection(**chosen)).removeprefix("?")
@@ -85,8 +84,8 @@ def read(store: str | Store, run: str | None = None) -> RunData:
     return data
 
 
-def curves(store: str | Store, run: str | None = None) -> hv.Overlay:
-    """Evaluation (learning) with its 95 % interval, and the training curves (mean of 9 steps), as one plot."""
+def curves(store: str | Store, run: str | None = None) -> Any:
+    """Evaluation (learning) with its 95 % interval, and the training curves (mean of 9 steps), as one `hv.Overlay`."""
     import holoviews as hv
 
     data = read(store, run)
@@ -109,8 +108,8 @@ def curves(store: str | Store, run: str | None = None) -> hv.Overlay:
     )  # fmt: skip
 
 
-def difficulty(store: str | Store, run: str | None = None, *, belief: str = "", order: str = "difficulty") -> hv.Image:
-    """The heat map of prompts over steps as a picture; belief: a method's name, default the first that has some."""
+def difficulty(store: str | Store, run: str | None = None, *, belief: str = "", order: str = "difficulty") -> Any:
+    """The heat map of prompts over steps as an `hv.Image`; belief: a method's name, default the first that has some."""
     import holoviews as hv
 
     data = read(store, run)

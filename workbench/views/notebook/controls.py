@@ -20,7 +20,7 @@ from workbench.views.data.text import html, one_line, percent
 from workbench.views.parts import theme
 
 
-class Steered(Protocol):
+class Steerable(Protocol):
     """What the controls need of a session; the words are those of `runs.steering.commands.Commands`."""
 
     status: str
@@ -54,22 +54,22 @@ SHOWN = 5
 """Requests whose outcome stands under the buttons, the newest first."""
 
 
-class Asked(NamedTuple):
+class Sent(NamedTuple):
     """A request of these controls and, once it is known, what became of it."""
 
     request: Request
-    told: Command
+    command: Command
 
     @property
     def settled(self) -> bool:
         """Whether nothing more becomes of it."""
-        return self.told.state in ("applied", "refused")
+        return self.command.state in ("applied", "refused")
 
 
 class Controls:
     """Buttons and a status line for one session; shows itself in a cell. `notebook.controls` makes one."""
 
-    def __init__(self, session: Steered) -> None:
+    def __init__(self, session: Steerable) -> None:
         import ipywidgets as w
 
         self.session = session
@@ -88,10 +88,10 @@ class Controls:
         self.swap = self._button("Swap at the next step", self._swap)
         self.progress = w.IntProgress(0, 0, max(session.target_steps, 1), layout=w.Layout(width="340px"))
         self.status = w.HTML()
-        self.said = w.HTML()
+        self.message = w.HTML()
         self.became = w.HTML()
-        self.asked: list[Asked] = []
-        self._asking = threading.RLock()  # clicks come from one thread, refreshes from another
+        self.sent: list[Sent] = []
+        self._lock = threading.RLock()  # clicks come from one thread, refreshes from another
         wrap = w.Layout(flex_flow="row wrap")
         self.more = w.Accordion(children=[w.VBox(self._more())], selected_index=None)
         self.more.set_title(0, "Settings, methods, single prompts")
@@ -101,7 +101,7 @@ class Controls:
                 w.HBox([self.pipeline, self.swap], layout=wrap),
                 self.more,
                 self.status,
-                self.said,
+                self.message,
                 self.became,
             ]
         )
@@ -152,7 +152,7 @@ class Controls:
 
     def _try(self, act: Callable[[], object]) -> bool:
         """Do it, and say what came of it: the reader's mistake in words, never as a traceback."""
-        before, self.said.value = self.session.asked, ""
+        before, self.message.value = self.session.asked, ""
         try:
             act()
         except Exception as problem:
@@ -161,9 +161,9 @@ class Controls:
         finally:
             request = self.session.asked
             if request is not None and request is not before:
-                with self._asking:
-                    said = {a.request.id: a.told.what for a in self.asked}
-                    self.asked = [Asked(request, waits(request, said)), *self.asked][:SHOWN]
+                with self._lock:
+                    known = {a.request.id: a.command.what for a in self.sent}
+                    self.sent = [Sent(request, waits(request, known)), *self.sent][:SHOWN]
             self.refresh()
         return True
 
@@ -194,22 +194,22 @@ class Controls:
 
     def _follow(self) -> None:
         """Ask what became of the requests that are not settled."""
-        with self._asking:
+        with self._lock:
             made = self.session.n_steps
-            self.asked = [a if a.settled else a._replace(told=self._told(a, made)) for a in self.asked]
-            lines = "".join(_became(a.told) for a in self.asked)
+            self.sent = [a if a.settled else a._replace(command=self._outcome(a, made)) for a in self.sent]
+            lines = "".join(_became(a.command) for a in self.sent)
             if self.became.value != lines:
                 self.became.value = lines
 
-    def _told(self, asked: Asked, made: int) -> Command:
-        request = asked.request
+    def _outcome(self, sent: Sent, made: int) -> Command:
+        request = sent.request
         if (answer := self.session.answer(request)) is None:
-            return asked.told._replace(why=self.session.told(request))
-        told = recorded(answer, made)
-        return told._replace(what=asked.told.what) if told.kind == "undo" else told
+            return sent.command._replace(why=self.session.told(request))
+        command = recorded(answer, made)
+        return command._replace(what=sent.command.what) if command.kind == "undo" else command
 
     def _say(self, message: str) -> None:
-        self.said.value = f"<b style='color:{theme.BUDGET['failed']}'>{escape(message)}</b>"
+        self.message.value = f"<b style='color:{theme.BUDGET['failed']}'>{escape(message)}</b>"
 
     def refresh(self) -> None:
         """Set buttons, progress and status line; called by the session after each step and change of status."""
@@ -252,7 +252,7 @@ class Controls:
         display(self.panel)
 
 
-def _became(told: Command) -> str:
+def _became(command: Command) -> str:
     """A request and what became of it, as a line of HTML."""
-    color = {"applied": theme.PASS, "refused": theme.BUDGET["failed"]}.get(told.state, theme.ASKED)
-    return f"<div><b>{html(told.what, 120)}</b> <span style='color:{color}'>{html(told.line, 300)}</span></div>"
+    color = {"applied": theme.PASS, "refused": theme.BUDGET["failed"]}.get(command.state, theme.ASKED)
+    return f"<div><b>{html(command.what, 120)}</b> <span style='color:{color}'>{html(command.line, 300)}</span></div>"

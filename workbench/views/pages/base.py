@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import panel as pn
 
@@ -10,7 +10,7 @@ from workbench.views.data.sql_text import Query
 from workbench.views.parts.picker import ELSEWHERE
 
 if TYPE_CHECKING:
-    from workbench.views.data.run import RunData, Source
+    from workbench.views.data.run import Source
     from workbench.views.data.selection import Selection
 
 
@@ -19,7 +19,7 @@ class Page:
 
     title, order: in the navigation, smaller numbers first; its name in the address is that of its file. needs_run: shown only once there is a run; a page without
     that need is handed None as data while there is none. choosing: what to do there to choose a prompt, for the steering
-    bar. imports: style sheets that a part of it fetches. asked: what its views ask, for "Show SQL"."""
+    bar. imports: style sheets that a part of it fetches. queries: what its views ask, for "Show SQL"."""
 
     title: ClassVar[str]
     order: ClassVar[float] = 100
@@ -31,12 +31,13 @@ class Page:
     def __init__(self, source: Source, chosen: Selection) -> None:
         self.source, self.chosen = source, chosen
 
-    def update(self, data: RunData, force: bool = False) -> None:
+    def update(self, data: Any, force: bool = False) -> None:
         """Hand what is new to the views. The shell calls it while the page is shown: when the store brought something,
-        and, with force, when the selection changed or the page was turned to."""
+        and, with force, when the selection changed or the page was turned to. data: the `RunData` of the run that is
+        shown; None only for a page that needs no run."""
         raise NotImplementedError
 
     @property
-    def asked(self) -> list[Query]:
+    def queries(self) -> list[Query]:
         """The questions behind the views, as they stand now."""
         return []

@@ -203,7 +203,7 @@ class BudgetPage(Page):
         put(self.text["log"], cards.head("Decisions", f"<span>newest step first; {note}</span>"))
 
     @property
-    def asked(self) -> list[Query]:
+    def queries(self) -> list[Query]:
         """The questions behind the cards."""
         run = {"run": self.chosen.run}
         step = (self.chosen.step or (self._data.step if self._data else 0)) if self.which.value else None

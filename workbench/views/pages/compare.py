@@ -16,7 +16,7 @@ from workbench.views.data.text import count, html, one_line
 from workbench.views.pages.base import Page
 from workbench.views.parts import cards
 from workbench.views.parts.layout import card, grid, pane, plot, put
-from workbench.views.parts.plots_compare import ComparePlot, looks
+from workbench.views.parts.plots_compare import ComparePlot, line_styles
 from workbench.views.parts.table import Column, Row, Table, cell
 
 FIELD = {"size": "small", "margin": (10, 12, 0, 0)}
@@ -105,14 +105,14 @@ class ComparePage(Page):
             made = compared(self.source, runs, metric, self.chosen.axis, self.baseline.value or "")
             self._offer(made)
             labels = list(dict.fromkeys(c.label for c in reversed(made.curves)))  # oldest run first: colours stay
-            look = looks(labels)
-            self.figure.update(made, look)
+            styles = line_styles(labels)
+            self.figure.update(made, styles)
             for view, on in ((self.shown, bool(made.curves)), (self.text["none"], not made.curves)):
                 if view.visible != on:
                     view.visible = on
             put(self.text["none"], "" if made.curves else nothing(made))
-            put(self.text["curves"], _curves_head(made, look))
-            self._draw_table(made, look)
+            put(self.text["curves"], _curves_head(made, styles))
+            self._draw_table(made, styles)
             put(self.text["unfair"], unfair_card(made))
             self._draw_runs(runs, made)
         finally:
@@ -126,7 +126,7 @@ class ComparePage(Page):
         if made.comparison and self.baseline.value != made.comparison.baseline:
             self.baseline.value = made.comparison.baseline
 
-    def _draw_table(self, made: Compared, look: dict[str, tuple[str, str]]) -> None:
+    def _draw_table(self, made: Compared, styles: dict[str, tuple[str, str]]) -> None:
         c = made.comparison
         self.table.empty = ("Nothing to compare yet", made.why, "Another seed or another pipeline makes one: workbench sweep runs several.")  # fmt: skip
         rows = c.rows() if c else []
@@ -136,8 +136,8 @@ class ComparePage(Page):
             Row("", (
                 cell(r["pipeline"], note="the baseline" if c and r["pipeline"] == c.baseline else ""),
                 f"{r['seeds']}",
-                cell(_value(r["final"], share), bars=[(abs(r["final"]) / most, look[r["pipeline"]][0], "mean over seeds")]),
-                "–" if c and r["pipeline"] == c.baseline else _difference(c.difference(r["pipeline"]), share),
+                cell(_value(r["final"], share), bars=[(abs(r["final"]) / most, styles[r["pipeline"]][0], "mean over seeds")]),
+                "–" if c is None or r["pipeline"] == c.baseline else _difference(c.difference(r["pipeline"]), share),
                 _value(r["on_the_way"], share),
             ))
             for r in rows
@@ -177,7 +177,7 @@ class ComparePage(Page):
         ))  # fmt: skip
 
     @property
-    def asked(self) -> list[Query]:
+    def queries(self) -> list[Query]:
         """The questions behind the cards; all but the first are asked of each run shown."""
         run = self._shown()[0] if self._shown() else ""
         return [
@@ -200,20 +200,22 @@ def nothing(made: Compared) -> str:
 def unfair_card(made: Compared) -> str:
     """What makes the comparison unfair, in words; what was left out, and why."""
     c = made.comparison
-    said = [f'<tr><td class="warn">!</td><td>{html(w, 500)}</td></tr>' for w in (c.warnings if c else [])]
-    said += [f"<tr><td>–</td><td>{html(run, 80)}: {html(why, 200)}</td></tr>" for run, why in made.left_out.items()]
-    if not said and c:
-        said = ["<tr><td>Nothing found: same model, tasks, budget, world and evaluation set, the same seeds.</td></tr>"]
+    lines = [f'<tr><td class="warn">!</td><td>{html(w, 500)}</td></tr>' for w in (c.warnings if c else [])]
+    lines += [f"<tr><td>–</td><td>{html(run, 80)}: {html(why, 200)}</td></tr>" for run, why in made.left_out.items()]
+    if not lines and c:
+        lines = [
+            "<tr><td>Nothing found: same model, tasks, budget, world and evaluation set, the same seeds.</td></tr>"
+        ]
     head = cards.head("What is unfair here", "<span>read it before the table</span>" if c and c.warnings else "")
-    if not said:
+    if not lines:
         return head + cards.empty("Nothing compared yet", html(made.why))
     how = "Bands and intervals are 95 %, Student's t over seeds; runs that differ only in their seed are pooled."
-    return f'{head}<table>{"".join(said)}</table><div class="quiet">{how}</div>'
+    return f'{head}<table>{"".join(lines)}</table><div class="quiet">{how}</div>'
 
 
-def _curves_head(made: Compared, look: dict[str, tuple[str, str]]) -> str:
-    labels = made.comparison.labels if made.comparison else list(look)
-    keys = [cards.key(look[k][0], one_line(k, 70), form="line") for k in labels[:12]]
+def _curves_head(made: Compared, styles: dict[str, tuple[str, str]]) -> str:
+    labels = made.comparison.labels if made.comparison else list(styles)
+    keys = [cards.key(styles[k][0], one_line(k, 70), form="line") for k in labels[:12]]
     more = f"<span>and {len(labels) - 12} more</span>" if len(labels) > 12 else ""
     dashed = "<span>thin: single runs; dashed: equal cost up to here</span>" if made.comparison else ""
     return cards.head("Runs side by side", *keys, more, dashed)

@@ -50,7 +50,7 @@ LISTS = {
 
 
 class DifficultyPage(Page):
-    """Heat map, one prompt, calibration, frontier, forgotten and stuck prompts."""
+    """BinnedBeliefs map, one prompt, calibration, frontier, forgotten and stuck prompts."""
 
     title, order = "Difficulty", 20
     choosing = CHOOSING
@@ -199,7 +199,7 @@ class DifficultyPage(Page):
         put(self.text["lists"], cards.head("Prompts that need a look", note))
 
     @property
-    def asked(self) -> list[Query]:
+    def queries(self) -> list[Query]:
         """The questions behind the cards."""
         run, belief = {"run": self.chosen.run}, self.picker.beliefs.value or ""
         return [

@@ -123,7 +123,7 @@ class LivePage(Page):
         put(self.text[name], text)
 
     @property
-    def asked(self) -> list[Query]:
+    def queries(self) -> list[Query]:
         """The questions behind the cards."""
         run = {"run": self.chosen.run}
         return [

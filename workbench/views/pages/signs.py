@@ -206,7 +206,7 @@ class SignsPage(Page):
             self._draw_pair(self._data)
 
     @property
-    def asked(self) -> list[Query]:
+    def queries(self) -> list[Query]:
         """The questions behind the cards."""
         run, place = {"run": self.chosen.run}, self.picker.place
         found = [

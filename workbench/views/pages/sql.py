@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -70,19 +70,22 @@ class SqlPage(Page):
         self.box.param.watch(lambda e: self._follow(e.new), "value_input")
         self.fields = pn.FlexBox(margin=0)
         self.run = pmui.Button(label="Ask", icon="play_arrow", on_click=self._ask, margin=(10, 8, 4, 0), size="small")
-        self.said = pane()
+        self.message = pane()
         self.tables = pane()
         self.table = pn.widgets.Tabulator(
             pd.DataFrame(), pagination="remote", page_size=20, disabled=True, show_index=False, layout="fit_data_fill",
             sizing_mode="stretch_width", min_height=80, stylesheets=[theme.asset("sql_table.css")], margin=(6, 0, 0, 0), visible=False,
         )  # fmt: skip
         self.points = ColumnDataSource({"x": [], "y": []})
-        p = figure(height=300, sizing_mode="stretch_width", tools="pan,box_zoom,reset,save", outline_line_color=None)
+        p: Any = figure(
+            height=300, sizing_mode="stretch_width", tools="pan,box_zoom,reset,save", outline_line_color=None
+        )
         p.toolbar.autohide, p.toolbar.logo = True, None
         line = p.line("x", "y", source=self.points, color=theme.LEARNING, width=2)
         dots = p.scatter("x", "y", source=self.points, color=theme.LEARNING, size=6, alpha=0.6, line_color=None)
         bars = p.vbar("x", top="y", source=self.points, width=0.8, color=theme.LEARNING, line_color=None)
-        self.glyphs, self.figure = dict(zip(KINDS, (line, dots, bars), strict=True)), p
+        self.glyphs: dict[str, Any] = dict(zip(KINDS, (line, dots, bars), strict=True))
+        self.figure = p
         self.x = pmui.Select(label="Across", options=[], width=150, **small)
         self.y = pmui.Select(label="Up", options=[], width=150, **small)
         self.kind = pmui.Select(label="As", options=list(KINDS), value="line", width=100, **small)
@@ -98,7 +101,7 @@ class SqlPage(Page):
         self.body = grid(
             side(
                 8,
-                card(12, pane(cards.head("Ask the store")), self.saved, self.box, self.fields, self.run, self.said),
+                card(12, pane(cards.head("Ask the store")), self.saved, self.box, self.fields, self.run, self.message),
                 card(12, pane(cards.head("Answer")), self.about_answer, self.table),
             ),
             side(
@@ -151,7 +154,7 @@ class SqlPage(Page):
         params = self.params
         self._turn += 1
         turn = self._turn
-        put(self.said, '<span class="quiet">asking …</span>')
+        put(self.message, '<span class="quiet">asking …</span>')
         document = pn.state.curdoc
 
         def work() -> None:
@@ -159,7 +162,7 @@ class SqlPage(Page):
                 found: Answer | Exception = ask(self.source, text, params)
             except Exception as problem:
                 found = problem
-            if served:
+            if served and document is not None:
                 document.add_next_tick_callback(lambda: self._arrived(found, turn))
             else:
                 self._arrived(found, turn)
@@ -175,14 +178,14 @@ class SqlPage(Page):
         if turn != self._turn:
             return
         if isinstance(found, Exception):
-            put(self.said, cards.error("The store did not answer", str(found)))
+            put(self.message, cards.error("The store did not answer", str(found)))
         else:
             self.answer = found
             self._show(found)
 
     def _show(self, answer: Answer) -> None:
         more = f"; the first {ROWS:,}, there are more" if answer.more else ""
-        put(self.said, f'<span class="quiet">{answer.n:,} rows{more}, in {duration(answer.seconds)}</span>')
+        put(self.message, f'<span class="quiet">{answer.n:,} rows{more}, in {duration(answer.seconds)}</span>')
         held = pd.DataFrame({k: _rounded(v) for k, v in answer.columns.items()})
         self.table.param.update(value=held, titles={name: html(name) for name in held.columns}, visible=True)
         self.about_answer.visible = False
@@ -210,7 +213,7 @@ class SqlPage(Page):
         self.figure.xaxis.axis_label, self.figure.yaxis.axis_label = self.x.value, self.y.value
 
     @property
-    def asked(self) -> list[Query]:
+    def queries(self) -> list[Query]:
         """The statement in the box."""
         text = self.box.value_input or self.box.value
         return [Query("Answer", text, self.params)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from workbench.views.data.groups import Place, place_of
@@ -9,7 +10,7 @@ from workbench.views.data.run import RunData, Source
 from workbench.views.data.selection import Selection
 from workbench.views.data.sql_text import Query
 from workbench.views.data.text import ALL, html, signed
-from workbench.views.data.tokens import Sibling, coverage, siblings, spoken
+from workbench.views.data.tokens import Sibling, coverage, siblings, token_text
 from workbench.views.pages.base import Page
 from workbench.views.parts import cards
 from workbench.views.parts.layout import card, grid, pane, put
@@ -50,11 +51,11 @@ class TokensPage(Page):
             return self.view.rollout
         self._held = rollout
         g, kept = place.group, coverage(data, place.group.step)
-        said = spoken(data, g, self._row, whole=True)
-        if not said.words:
+        found = token_text(data, g, self._row, whole=True)
+        if not found.words:
             text, characters = data.text(g.step, rollout, g.rank)
-            said = said._replace(text=text[:ALL], characters=characters)
-        return columns(said, kept, largest(siblings(data, g)))
+            found = found._replace(text=text[:ALL], characters=characters)
+        return columns(found, kept, largest(siblings(data, g)))
 
     def update(self, data: RunData, force: bool = False) -> None:
         """Show the rollout that the selection points at; without one, the best rewarded of the group."""
@@ -74,18 +75,18 @@ class TokensPage(Page):
         put(self.facts, facts(row))
         put(self.note, f'<div class="quiet" style="margin-top:8px">{html(covered(kept), 2000)} {KEYS}</div>')
         if not self._held:
-            self.view.show(columns(spoken(data, g, row), kept, largest(beside)), beside)
+            self.view.show(columns(token_text(data, g, row), kept, largest(beside)), beside)
 
     @property
-    def asked(self) -> list[Query]:
+    def queries(self) -> list[Query]:
         """The questions behind the view."""
         run, place = {"run": self.chosen.run}, self.picker.place
         if place is None or self._row is None:
             return [Query("Groups of a step", "page_groups", {**run, "step": 1})]
-        return _asked(run, place, self._row)
+        return _queries(run, place, self._row)
 
 
-def _asked(run: dict[str, object], place: Place, row: Sibling) -> list[Query]:
+def _queries(run: Mapping[str, object], place: Place, row: Sibling) -> list[Query]:
     g = place.group
     step = {**run, "step": g.step}
     return [

@@ -6,7 +6,7 @@ from workbench.views.data.groups import place_of
 from workbench.views.data.run import RunData, Source
 from workbench.views.data.selection import Selection
 from workbench.views.data.sql_text import Query
-from workbench.views.data.tree import tree
+from workbench.views.data.tree import Tree, tree
 from workbench.views.pages.base import Page
 from workbench.views.parts import cards
 from workbench.views.parts.layout import card, grid, pane, put
@@ -51,16 +51,16 @@ class TreePage(Page):
             put(self.note, "")
             self.view.show(None)
             return
-        grown = tree(data, place.group)
-        self._first = {name: column[:LISTED] for name, column in grown.asked.items()}
-        forks = f"{grown.forks} forks" if grown.forks != 1 else "1 fork"
-        put(self.head, about(place, "Tree of a group", forks if grown.forks else "flat: nothing forked"))
-        put(self.cost, cost_card(grown.cost))
-        put(self.note, notes(grown))
-        self.view.show(grown, place.group.text, place.rollout)
+        shown = tree(data, place.group)
+        self._first = {name: column[:LISTED] for name, column in shown.segments.items()}
+        forks = f"{shown.forks} forks" if shown.forks != 1 else "1 fork"
+        put(self.head, about(place, "Tree of a group", forks if shown.forks else "flat: nothing forked"))
+        put(self.cost, cost_card(shown.cost))
+        put(self.note, notes(shown))
+        self.view.show(shown, place.group.text, place.rollout)
 
     @property
-    def asked(self) -> list[Query]:
+    def queries(self) -> list[Query]:
         """The questions behind the cards."""
         run, place = {"run": self.chosen.run}, self.picker.place
         if place is None:
@@ -77,16 +77,16 @@ class TreePage(Page):
         ]
 
 
-def notes(grown) -> str:
+def notes(shown: Tree) -> str:
     """What the picture does not say by itself."""
     lines = ["Bars run from a segment's first to its last generated token; a shared prefix is one bar."]
-    if not grown.forks:
+    if not shown.forks:
         lines.append("No method forked here, so every rollout is a leaf of the prompt. Trees come from methods that "
                      "branch: <code>latr</code>, <code>branchgrpo</code>, <code>ettrl</code>.")  # fmt: skip
-    if not grown.spelled and grown.branches:
+    if not shown.spelled and shown.branches:
         lines.append("The tokens of this group are not on record, so only whole answers can be read. Keep them with "
                      "<code>tokens = \"all\"</code>.")  # fmt: skip
-    if any(b.advantage is not None and not b.rollout and b.kind != "prompt" for b in grown.branches):
+    if any(b.advantage is not None and not b.rollout and b.kind != "prompt" for b in shown.branches):
         lines.append("The advantage of a shared segment is the mean over the rollouts through it, or over its own tokens "
                      "where the estimator gives tokens advantages.")  # fmt: skip
     keys = "Keys in the tree: arrows, Home, End, Enter (tokens), n and p (next and previous group), v and a (colour), + and −."

@@ -9,7 +9,7 @@ from workbench.views.parts.theme import asset
 
 
 class Browser(JSComponent):
-    """A component without looks: `who` is kept by the browser, `dark` follows the system where the address names no theme.
+    """An invisible component: `who` is kept by the browser, `dark` follows the system where the address names no theme.
 
     Where the reader goes back or forward it tells Panel's model of the address, which writes into the history and hears
     nothing from it."""

@@ -229,7 +229,7 @@ def command_table(told: Sequence[Command], shown: int = 12) -> str:
     return table("nttt", lines, ("step", "what", "who", "outcome")) + more
 
 
-def asked(questions: Sequence[Query]) -> str:
+def query_list(questions: Sequence[Query]) -> str:
     """The questions behind the views of a page, each as a call and as SQL to be copied."""
     if not questions:
         return empty("No question", "What this page shows was not asked of the store.")

@@ -26,7 +26,7 @@ from bokeh.models import (
 )
 from bokeh.palettes import Viridis256
 
-from workbench.views.data.binning import PIXELS, Heat, per_row
+from workbench.views.data.binning import PIXELS, BinnedBeliefs, per_row
 from workbench.views.data.records import Prompts
 from workbench.views.data.text import one_line
 from workbench.views.parts import theme
@@ -58,13 +58,13 @@ class HeatMap:
         self.choose = choose
         self.order = np.empty(0, np.int64)
         self._drawn: tuple | None = None
-        self._heat: Heat | None = None
+        self._heat: BinnedBeliefs | None = None
         self._prompts = Prompts()
         self._window = (0, 0)
         self._width = self._columns = 0
         self._waiting = False
         p = canvas(height, steps, "prompt", tall=(0, 1))
-        mapper = LinearColorMapper(Viridis256, low=0, high=1, nan_color=theme.UNKNOWN, low_color="#0000")
+        mapper = LinearColorMapper(palette=list(Viridis256), low=0, high=1, nan_color=theme.UNKNOWN, low_color="#0000")
         image = p.image("image", "x", "y", "dw", "dh", source=self.source, color_mapper=mapper)
         bar = ColorBar(
             color_mapper=mapper, width=10, padding=4, label_standoff=6, bar_line_color=None,
@@ -96,7 +96,7 @@ class HeatMap:
         if event.y is not None and len(self.order):
             self.choose(int(self.order[int(np.clip(np.floor(event.y), 0, len(self.order) - 1))]))
 
-    def update(self, heat: Heat, prompts: Prompts, kind: str, key: str, amount: np.ndarray) -> None:
+    def update(self, heat: BinnedBeliefs, prompts: Prompts, kind: str, key: str, amount: np.ndarray) -> None:
         """Draw what is new of `binning`. key: what is drawn (run and belief); kind: one of state.ORDERS.
 
         amount (N,): what the orders "times asked" and "waste" sort by."""
@@ -136,7 +136,7 @@ class HeatMap:
         """Rows of the picture: the part in view and as much around it, PIXELS for what is in view."""
         return PIXELS if self._window == (0, len(self.order)) else 2 * PIXELS
 
-    def _sort(self, heat: Heat, prompts: Prompts, kind: str, amount: np.ndarray) -> None:
+    def _sort(self, heat: BinnedBeliefs, prompts: Prompts, kind: str, amount: np.ndarray) -> None:
         by_amount = kind in ("times asked", "waste")
         self.order = np.argsort(amount, kind="stable") if by_amount else heat.order(kind, prompts.stratum)
         n = len(self.order)
@@ -146,6 +146,7 @@ class HeatMap:
 
     def _paint(self) -> None:
         heat, rows = self._heat, self._rows
+        assert heat is not None
         block, k = heat.pixels(rows, rows=self._pixels), per_row(len(rows), self._pixels)
         room = 16
         while room < heat.n_columns:

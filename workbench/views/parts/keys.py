@@ -1,4 +1,4 @@
-"""Keys pressed anywhere on a page, but not while the reader types: a component without looks."""
+"""Keyboard shortcuts of a page: keys pressed anywhere on it, but not while the reader types."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Keys(JSComponent):
 
     _esm = asset("keys.js")
 
-    def __init__(self, actions: Mapping[str, Callable[[], None]], **params) -> None:
+    def __init__(self, actions: Mapping[str, Callable[[], object]], **params) -> None:
         self._actions = dict(actions)
         super().__init__(names=list(actions), **({"width": 0, "height": 0, "margin": 0} | params))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import panel as pn
@@ -29,7 +29,7 @@ def switch(label: str, icon: str) -> pmui.Toggle:
     return pmui.Toggle(label=label, icon=icon, value=False, size="small", margin=(6, 6, 0, 0), sx=flat)
 
 
-def offer(select: pmui.Select, options: dict[str, object], value: object) -> None:
+def offer(select: pmui.Select, options: Mapping[str, object], value: object) -> None:
     """Options by their labels, and the one chosen. A browser is told of a choice by its label, and by Panel not again where
     another label stands for the same value: that is done here."""
     if options == select.options and value == select.value:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from bokeh.models import (
     ColumnDataSource,
+    DataRange1d,
     HoverTool,
     NumeralTickFormatter,
     Range1d,
@@ -30,7 +31,7 @@ def percents() -> NumeralTickFormatter:
 
 def steps_range() -> Range1d:
     """The range of steps, shared by all figures of a page so that they zoom and pan together."""
-    return Range1d(0, 15.5, min_interval=3)
+    return Range1d(start=0, end=15.5, min_interval=3)
 
 
 def follow(steps: Range1d, last: int) -> None:
@@ -43,13 +44,15 @@ def follow(steps: Range1d, last: int) -> None:
         steps.update(start=start, end=end, tags=[start, end])
 
 
-def canvas(height: int, steps: Range1d, label: str, *, tall: tuple[float, float] | None = None, fmt=None):
-    """A quiet figure: no title or legend of its own (the card has them), light grid, tools on hover."""
+def canvas(height: int, steps: Range1d, label: str, *, tall: tuple[float, float] | None = None, fmt: Any = None) -> Any:
+    """A quiet Bokeh figure: no title or legend of its own (the card has them), light grid, tools on hover.
+
+    Any: the types of Bokeh know neither an axis' ticker nor what glyphs take beside their columns."""
     p = figure(
         height=height,
         sizing_mode="stretch_width",
         x_range=steps,
-        **({"y_range": Range1d(*tall)} if tall else {}),
+        y_range=Range1d(start=tall[0], end=tall[1]) if tall else DataRange1d(),
         tools="xpan,xbox_zoom,reset,save",
         active_drag=None,
         toolbar_location="right",
@@ -72,6 +75,11 @@ def canvas(height: int, steps: Range1d, label: str, *, tall: tuple[float, float]
     return p
 
 
+def hover(p: figure, renderers: Sequence[Any], *tips: tuple[str, str], vline: bool = False) -> None:
+    """Readings under the pointer; vline: of all that stands at its x."""
+    p.add_tools(HoverTool(renderers=list(renderers), tooltips=list(tips), mode="vline" if vline else "mouse"))
+
+
 class CurvesPlot:
     """Evaluation (learning), training reward (moves with selection), pass rate and zero-advantage share."""
 
@@ -91,31 +99,11 @@ class CurvesPlot:
         p.segment("step", 0, "step", 1.02, source=self.commands, color=theme.ASKED, line_dash="dotted", line_width=1.2)
         marks = p.scatter("step", 1.025, source=self.commands, marker="inverted_triangle", size=10, color=theme.CHOSEN)
         points = p.scatter("step", "solved", source=self.eval, color=theme.LEARNING, size=9, line_color="white")
-        p.add_tools(
-            HoverTool(
-                renderers=[line],
-                mode="vline",
-                tooltips=[
-                    ("step", "@step{0,0}"),
-                    ("training reward", "@reward{0.000}"),
-                    ("pass rate", "@pass_rate{0.0 %}"),
-                    ("zero advantage", "@zero{0.0 %}"),
-                ],
-            ),
-            HoverTool(
-                renderers=[marks],
-                tooltips=[("acts from step", "@at{0,0}"), ("what", "@what"), ("who", "@who")],
-            ),
-            HoverTool(
-                renderers=[points],
-                tooltips=[
-                    ("evaluation at step", "@step{0,0}"),
-                    ("solved", "@solved{0.0 %} of @n{0,0} rollouts"),
-                    ("95 % interval", "@low{0.0 %} to @high{0.0 %}"),
-                    ("mean reward", "@reward{0.000}"),
-                ],
-            ),
-        )
+        shares = (("pass rate", "@pass_rate{0.0 %}"), ("zero advantage", "@zero{0.0 %}"))
+        hover(p, [line], ("step", "@step{0,0}"), ("training reward", "@reward{0.000}"), *shares, vline=True)
+        hover(p, [marks], ("acts from step", "@at{0,0}"), ("what", "@what"), ("who", "@who"))
+        solved = (("solved", "@solved{0.0 %} of @n{0,0} rollouts"), ("95 % interval", "@low{0.0 %} to @high{0.0 %}"))
+        hover(p, [points], ("evaluation at step", "@step{0,0}"), *solved, ("mean reward", "@reward{0.000}"))
         self.figure = p
 
     def mark(self, told: Sequence[Command]) -> None:
@@ -158,8 +146,7 @@ class StackPlot:
         )
         digits = "0,0.[0]" if unit == "rollouts" else "0.[000]"
         for bar, kind in zip(bars, colors, strict=True):
-            tip = [("up to step", "@step{0,0}"), (kind, f"@{{{kind}}}{{{digits}}} {unit} per step")]
-            p.add_tools(HoverTool(renderers=[bar], tooltips=tip))
+            hover(p, [bar], ("up to step", "@step{0,0}"), (kind, f"@{{{kind}}}{{{digits}}} {unit} per step"))
         self.figure = p
 
     def update(self, stack: Stack) -> None:
@@ -198,17 +185,9 @@ class PromptPlot:
         dots = p.scatter(
             "step", "share", size="size", source=self.outcome, color=theme.MOVES, alpha=0.8, line_color="white"
         )
-        p.add_tools(
-            HoverTool(
-                renderers=[dots],
-                tooltips=[("step", "@step{0,0}"), ("solved", "@solved{0} of @asked{0} asked")],
-            ),
-            HoverTool(
-                renderers=[mean],
-                mode="vline",
-                tooltips=[("step", "@step{0,0}"), ("mean", "@mean{0.0 %}"), ("band", "@low{0.0 %} to @high{0.0 %}")],
-            ),
-        )
+        hover(p, [dots], ("step", "@step{0,0}"), ("solved", "@solved{0} of @asked{0} asked"))
+        band = (("mean", "@mean{0.0 %}"), ("band", "@low{0.0 %} to @high{0.0 %}"))
+        hover(p, [mean], ("step", "@step{0,0}"), *band, vline=True)
         self.figure = p
 
     def update(self, history: History, last_step: int) -> None:

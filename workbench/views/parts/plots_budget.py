@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
-from bokeh.models import ColumnDataSource, CustomJSTickFormatter, HoverTool, NumeralTickFormatter, Range1d
+from bokeh.models import ColumnDataSource, CustomJSTickFormatter, NumeralTickFormatter, Range1d
 
 from workbench.views.data.budget import OTHER
 from workbench.views.data.records import Columns, thinned
 from workbench.views.parts import theme
-from workbench.views.parts.plots import canvas
+from workbench.views.parts.plots import canvas, hover
 
 KINDS = theme.BUDGET | {OTHER: "#6b6fd0"}
 """Colours of the stacked bars: fates of training rollouts, and what was generated for another purpose."""
@@ -50,7 +50,7 @@ class AskedPlot:
             ("generated", "@spent{0,0.[0]} rollouts"),
             ("trained on with signal", "@useful{0,0.[0]} rollouts"),
         ]
-        p.add_tools(HoverTool(renderers=[line], mode="vline", tooltips=tips))
+        hover(p, [line], *tips, vline=True)
         self.figure = p
 
     def update(self, a: Columns) -> None:
@@ -76,7 +76,7 @@ class SavingsPlot:
             ("one by one", "@flat{0,0} tokens"),
             ("saved", "@saved{0,0} tokens"),
         ]
-        p.add_tools(HoverTool(renderers=[line], mode="vline", tooltips=tips))
+        hover(p, [line], *tips, vline=True)
         self.figure = p
 
     def update(self, s: Columns) -> None:

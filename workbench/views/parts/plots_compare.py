@@ -25,12 +25,12 @@ LEAST = 0.04
 """Shares that the height of the figure shows at least: less would draw chance large."""
 
 AROUND = 1.3
-"""How far beyond the equal cost the figure looks at first."""
+"""How far beyond the equal cost the figure shows at first."""
 
 UNITS = {"rollouts": "rollouts generated", "tokens": "tokens generated", "seconds": "seconds of training"}
 
 
-def looks(labels: list[str]) -> dict[str, tuple[str, str]]:
+def line_styles(labels: list[str]) -> dict[str, tuple[str, str]]:
     """(colour, dash) of each pipeline."""
     n = len(COLORS)
     return {label: (COLORS[i % n], DASHES[i // n % len(DASHES)]) for i, label in enumerate(labels)}
@@ -43,7 +43,7 @@ class ComparePlot:
         self.bands = ColumnDataSource({k: [] for k in ("xs", "ys", "color")})
         self.runs = ColumnDataSource({k: [] for k in ("xs", "ys", "color", "dash", "label", "run", "alpha", "width")})
         self.means = ColumnDataSource({k: [] for k in ("xs", "ys", "color", "dash", "label", "seeds")})
-        p = canvas(height, Range1d(0, 1), "", tall=(0, 1))
+        p = canvas(height, Range1d(start=0, end=1), "", tall=(0, 1))
         p.tools = [t for t in p.tools if type(t).__name__ in ("SaveTool", "ResetTool", "BoxZoomTool", "PanTool")]
         p.patches("xs", "ys", source=self.bands, fill_color="color", fill_alpha=0.11, line_color=None)
         thin = p.multi_line(
@@ -59,15 +59,15 @@ class ComparePlot:
         )  # fmt: skip
         self.figure = p
 
-    def update(self, made: Compared, look: Mapping[str, tuple[str, str]]) -> None:
+    def update(self, made: Compared, styles: Mapping[str, tuple[str, str]]) -> None:
         """Draw this comparison, or single curves where there is none."""
         c, p = made.comparison, self.figure
         pieces = [thin(curve.x, curve.pass_rate) for curve in made.curves]
         self.runs.data = {
             "xs": [x for x, _ in pieces],
             "ys": [y for _, y in pieces],
-            "color": [look[curve.label][0] for curve in made.curves],
-            "dash": [look[curve.label][1] for curve in made.curves],
+            "color": [styles[curve.label][0] for curve in made.curves],
+            "dash": [styles[curve.label][1] for curve in made.curves],
             "label": [one_line(curve.label, 80) for curve in made.curves],
             "run": [one_line(curve.run, 80) for curve in made.curves],
             "alpha": [0.45 if c else 1.0] * len(made.curves),  # alone, they are what is looked at
@@ -80,13 +80,13 @@ class ComparePlot:
         self.bands.data = {
             "xs": around,
             "ys": [np.concatenate([made_bands[k][1], made_bands[k][2][::-1]]) for k in sure],
-            "color": [look[k][0] for k in sure],
+            "color": [styles[k][0] for k in sure],
         }
         self.means.data = {
             "xs": [c.x for _ in labels] if c else [],
             "ys": [made_bands[k][0] for k in labels],
-            "color": [look[k][0] for k in labels],
-            "dash": [look[k][1] for k in labels],
+            "color": [styles[k][0] for k in labels],
+            "dash": [styles[k][1] for k in labels],
             "label": [one_line(k, 80) for k in labels],
             "seeds": [len(c.of(k)) for k in labels] if c else [],
         }
@@ -97,7 +97,7 @@ class ComparePlot:
         self._frame(pieces, share, float(c.x[-1]) if c else None)
 
     def _frame(self, pieces: list[tuple[np.ndarray, np.ndarray]], share: bool, equal: float | None) -> None:
-        """Look at the range that is compared and a little more; the reset tool shows all of the longest run."""
+        """Show the range that is compared and a little more; the reset tool shows all of the longest run."""
         end = max((float(x[-1]) for x, _ in pieces), default=1.0) * 1.02
         shown = end if equal is None else min(end, AROUND * equal)
         whole = [y for _, y in pieces] + self.bands.data["ys"]

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
-from bokeh.models import ColumnDataSource, FixedTicker, HoverTool, NumeralTickFormatter, Range1d, Span
+from bokeh.models import ColumnDataSource, FixedTicker, NumeralTickFormatter, Range1d, Span
 from bokeh.plotting import figure
 
 from workbench.views.data.difficulty import BINS, EDGE, Calibration, Frontier
 from workbench.views.data.records import Columns
 from workbench.views.parts import theme
-from workbench.views.parts.plots import canvas, percents
+from workbench.views.parts.plots import canvas, hover, percents
 
 ZONES = {
     "too hard": theme.ZERO,
@@ -27,7 +27,7 @@ OUTCOMES = {"solved": theme.PASS, "not solved": theme.ZERO, "not verified": them
 
 def plain(height: int, x: tuple[float, float], y: tuple[float, float] | None, across: str, up: str) -> figure:
     """A quiet figure whose axes are not steps."""
-    p = canvas(height, Range1d(*x), up, tall=y)
+    p = canvas(height, Range1d(start=x[0], end=x[1]), up, tall=y)
     p.tools = [t for t in p.tools if type(t).__name__ == "SaveTool"]
     p.xaxis.axis_label = across
     return p
@@ -47,7 +47,7 @@ class AskedPlot:
             "step", "asked", source=self.source, marker="dash", size=6, color=theme.CHOSEN, line_width=1.5
         )
         tips = [("step", "@step{0,0}"), ("asked", "@asked{0,0} rollouts"), *((k, f"@{{{k}}}{{0,0}}") for k in OUTCOMES)]
-        p.add_tools(HoverTool(renderers=[*bars, asked], tooltips=tips))
+        hover(p, [*bars, asked], *tips)
         self.figure = p
 
     def update(self, asks: Columns, last_step: int) -> None:
@@ -81,7 +81,7 @@ class CalibrationPlot:
             ("solved", "@observed{0.0 %} of @tries{0,0} rollouts"),
             ("95 % interval", "@low{0.0 %} to @high{0.0 %}"),
         ]
-        p.add_tools(HoverTool(renderers=[dots], tooltips=tips))
+        hover(p, [dots], *tips)
         self.figure = p
 
     def update(self, c: Calibration) -> None:
@@ -99,7 +99,7 @@ class ZonesPlot:
         p.varea_stack(list(ZONES), x="step", color=list(ZONES.values()), source=self.source, alpha=0.85)
         top = p.line("step", "frontier", source=self.source, alpha=0)
         tips = [("step", "@step{0,0}"), *((k, f"@{{{k}}}{{0.0 %}}") for k in ZONES)]
-        p.add_tools(HoverTool(renderers=[top], mode="vline", tooltips=tips))
+        hover(p, [top], *tips, vline=True)
         self.mark = Span(dimension="height", line_color=theme.CHOSEN, line_width=2, level="overlay")
         p.add_layout(self.mark)
         self.figure = p
@@ -126,7 +126,7 @@ class HistogramPlot:
         p.xaxis.formatter, p.yaxis.formatter = percents(), NumeralTickFormatter(format="0,0")
         p.xaxis.ticker = FixedTicker(ticks=TICKS)
         tips = [("believed", "@left{0 %} to @right{0 %}"), ("prompts", "@n{0,0} (@share{0.0 %})"), ("zone", "@zone")]
-        p.add_tools(HoverTool(renderers=[bars], tooltips=tips))
+        hover(p, [bars], *tips)
         self.figure = p
 
     def update(self, counts: np.ndarray, first: np.ndarray) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import panel as pn
 import panel_material_ui as pmui
 from bokeh.models import Range1d
@@ -29,7 +31,8 @@ class PromptPicker:
     def __init__(
         self, chosen: Selection, steps: Range1d, heights: tuple[int, int], keys: bool = False, margin: int = 8
     ) -> None:
-        self.chosen, self.data, self.prompt, self.history = chosen, None, "", History()
+        self.chosen, self.prompt, self.history = chosen, "", History()
+        self.data: RunData | None = None
         self._drawing, self._first = False, ("", 0)
         self.heat, self.plot = HeatMap(steps, self._choose_row, heights[0]), PromptPlot(steps, heights[1])
         self.text = {name: pane() for name in ("heat", "prompt", "about")}
@@ -93,7 +96,7 @@ class PromptPicker:
         put(self.text["about"], cards.prompt(self.history, belief))
         return belief
 
-    def queries(self, run: dict[str, object]) -> list[Query]:
+    def queries(self, run: Mapping[str, object]) -> list[Query]:
         """The questions behind the heat map and the prompt."""
         belief, prompt = self.beliefs.value or "", {**run, "prompt": self.prompt}
         if belief == OBSERVED:

@@ -4,21 +4,20 @@ advantage. Each figure is built once and then given new columns."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
-from bokeh.models import BoxAnnotation, ColumnDataSource, FactorRange, HoverTool, Range1d, Span, TeeHead, Whisker
+from bokeh.models import BoxAnnotation, ColumnDataSource, FactorRange, Range1d, Span, TeeHead, Whisker
 from bokeh.plotting import figure
 from bokeh.transform import dodge
 
-from workbench.views.data.signs import COUNTS, RATES, Against, Rates, rate
+from workbench.views.data.records import WINDOW
+from workbench.views.data.signs import COUNTS, RATES, GroupReference, Rates, rate
 from workbench.views.data.text import one_line, percent
 from workbench.views.data.tokens import Sibling
 from workbench.views.parts import theme
-from workbench.views.parts.plots import canvas, percents
-from workbench.views.parts.signs_text import COLORS, SAID
-
-WINDOW = 9
-"""Steps whose counts are summed for a point of a line."""
+from workbench.views.parts.plots import canvas, hover, percents
+from workbench.views.parts.signs_text import COLORS, LABELS
 
 
 class RatesPlot:
@@ -31,29 +30,20 @@ class RatesPlot:
         for name, color in COLORS.items():
             line = p.line("step", name, source=self.source, color=color, width=2.4)
             self.dots.append(p.scatter("step", name, source=self.source, color=color, size=4))
-            p.add_tools(
-                HoverTool(
-                    renderers=[line],
-                    tooltips=[("up to step", "@step{0,0}"), (name, f"@{name}{{0.0 %}} of @{name}_of{{0,0}} rollouts")],
-                )
-            )
+            hover(p, [line], ("up to step", "@step{0,0}"), (name, f"@{name}{{0.0 %}} of @{name}_of{{0,0}} rollouts"))
         self.figure = p
 
     def update(self, rates: Rates) -> None:
         """Draw the rates of these counts."""
         keys, sums = rates.by("step")
         step = np.array([k[0] for k in keys], float)
-        total = (
-            np.concatenate([np.zeros((1, len(COUNTS))), np.cumsum(sums, axis=0)])
-            if len(keys)
-            else np.zeros((1, len(COUNTS)))
-        )
+        total = np.concatenate([np.zeros((1, len(COUNTS))), np.cumsum(sums, axis=0)])
         first = np.maximum(np.arange(len(keys)) - WINDOW + 1, 0)
         wide = total[1:] - total[first]
         columns = {"step": step}
         for name, whole in RATES.items():
             columns[name], columns[f"{name}_of"] = rate(wide, name), wide[:, COUNTS.index(whole)]
-        self.source.data = columns
+        self.source.data = columns  # type: ignore[assignment]
         for dots in self.dots:  # a line of one step would not be seen; of a long run they hide it
             dots.visible = len(step) <= 60
 
@@ -63,7 +53,7 @@ class PairPlot:
 
     def __init__(self, height: int = 250) -> None:
         self.figure = p = figure(
-            height=height, sizing_mode="stretch_width", x_range=FactorRange(), y_range=Range1d(-0.02, 1.02), tools="",
+            height=height, sizing_mode="stretch_width", x_range=FactorRange(), y_range=Range1d(start=-0.02, end=1.02), tools="",
             toolbar_location=None, outline_line_color=None, min_border=4,
         )  # fmt: skip
         p.xaxis.axis_label, p.yaxis.axis_label = "rollouts per group", "share of rollouts"
@@ -73,21 +63,13 @@ class PairPlot:
         for k, (color, marker) in enumerate(((theme.LEARNING, "circle"), (theme.MOVES, "square"))):
             source = ColumnDataSource({c: [] for c in ("size", "value", "low", "high", "name")})
             x = dodge("size", -0.12 if not k else 0.12, range=p.x_range)
-            ends = {e: TeeHead(size=7, line_color=color) for e in ("upper_head", "lower_head")}
+            ends: dict[str, Any] = {e: TeeHead(size=7, line_color=color) for e in ("upper_head", "lower_head")}
             p.add_layout(
                 Whisker(base=x, lower="low", upper="high", source=source, line_color=color, line_width=2, **ends)
             )
             dots = p.scatter(x, "value", source=source, color=color, marker=marker, size=9, line_color="white")
-            p.add_tools(
-                HoverTool(
-                    renderers=[dots],
-                    tooltips=[
-                        ("estimator", "@name"),
-                        ("group size", "@size"),
-                        ("rate", "@value{0.0 %} (@low{0.0 %} to @high{0.0 %})"),
-                    ],
-                )
-            )
+            rate = ("rate", "@value{0.0 %} (@low{0.0 %} to @high{0.0 %})")
+            hover(p, [dots], ("estimator", "@name"), ("group size", "@size"), rate)
             self.sources.append(source)
 
     def update(self, rows: Sequence[Mapping[str, object]], names: Sequence[str], of: str) -> None:
@@ -112,7 +94,7 @@ class StripPlot:
         names = ("reward", "advantage", "color", "marker", "id", "label", "chance", "n", "size")
         self.source = ColumnDataSource({k: [] for k in names})
         self.figure = p = figure(
-            height=height, sizing_mode="stretch_width", x_range=Range1d(-0.05, 1.05), y_range=Range1d(-2, 2), tools="save,reset",
+            height=height, sizing_mode="stretch_width", x_range=Range1d(start=-0.05, end=1.05), y_range=Range1d(start=-2, end=2), tools="save,reset",
             toolbar_location="right", outline_line_color=None, min_border=4,
         )  # fmt: skip
         p.toolbar.autohide, p.toolbar.logo = True, None
@@ -127,50 +109,34 @@ class StripPlot:
         zero = Span(location=0, dimension="width", line_color="#8b949e", line_width=1)
         for mark in (*self.wrong, self.interval, zero, self.reference, self.baseline):
             p.add_layout(mark)
-        dots = p.scatter(
-            "reward",
-            "advantage",
-            source=self.source,
-            color="color",
-            marker="marker",
-            size="size",
-            line_width=2,
-            fill_alpha=0.85,
-        )
-        p.add_tools(HoverTool(renderers=[dots], tooltips=[
-            ("rollouts", "@n{0}, first: @id"), ("reward", "@reward{0.000}"), ("advantage", "@advantage{0.000}"),
-            ("label", "@label"), ("chance of pointing the wrong way", "@chance"),
-        ]))  # fmt: skip
+        style = {"color": "color", "marker": "marker", "size": "size", "line_width": 2, "fill_alpha": 0.85}
+        dots = p.scatter("reward", "advantage", source=self.source, **style)
+        place = (("reward", "@reward{0.000}"), ("advantage", "@advantage{0.000}"))
+        label = (("label", "@label"), ("chance of pointing the wrong way", "@chance"))
+        hover(p, [dots], ("rollouts", "@n{0}, first: @id"), *place, *label)
 
-    def update(self, rows: Sequence[Sibling], found: Against | None) -> None:
+    def update(self, rows: Sequence[Sibling], found: GroupReference | None) -> None:
         """Draw these rollouts and what they are held against."""
         points: dict[tuple, list[int]] = {}
         for i, s in enumerate(rows):
             if s.reward is not None:
-                points.setdefault((s.reward, s.advantage or 0.0, found.labels[i] if found else "ambiguous"), []).append(
-                    i
-                )
-        columns: dict[str, list] = {k: [] for k in self.source.data}
+                label = found.labels[i] if found else "ambiguous"
+                points.setdefault((s.reward, s.advantage or 0.0, label), []).append(i)
+        columns: dict[str, list] = {str(k): [] for k in self.source.data}
         for (reward, advantage, label), here in points.items():
-            color, marker = SAID[label][:2]
+            color, marker = LABELS[label][:2]
             chance = found.chance[here[0]] if found else float("nan")
             values = (reward, advantage, color, marker, one_line(rows[here[0]].id, 40), label.replace("_", " "),
                       "not told" if chance != chance else percent(chance), len(here), 10 + 4 * np.sqrt(len(here) - 1))  # fmt: skip
             for name, value in zip(columns, values, strict=True):
                 columns[name].append(value)
-        self.source.data = columns
-        self._frame(
-            columns,
-            found,
-            next((s.baseline for s in rows if s.baseline is not None and s.baseline == s.baseline), None),
-        )
+        self.source.data = columns  # type: ignore[assignment]
+        baselines = (s.baseline for s in rows if s.baseline is not None and s.baseline == s.baseline)
+        self._frame(columns, found, next(baselines, None))
 
-    def _frame(self, columns: dict[str, list], found: Against | None, baseline: float | None) -> None:
-        known = [*columns["reward"], *([found.value] if found else []), *([] if baseline is None else [baseline])] or [
-            0.0,
-            1.0,
-        ]
-        low, high = min(known), max(known)
+    def _frame(self, columns: dict[str, list], found: GroupReference | None, baseline: float | None) -> None:
+        known = [*columns["reward"], *([found.value] if found else []), *([] if baseline is None else [baseline])]
+        low, high = min(known or [0.0]), max(known or [1.0])
         room = max(0.08 * (high - low), 0.02)
         tall = 1.2 * max([abs(a) for a in columns["advantage"]] or [1.0]) or 1.0
         self.figure.x_range.update(start=low - room, end=high + room)  # type: ignore[union-attr]

@@ -1,4 +1,4 @@
-"""What is said of advantage signs, as HTML: legends, tables, and why signs flip here or cannot. Everything is escaped."""
+"""Sign flips in words, as HTML: legends, tables, and why signs flip here or cannot. Everything is escaped."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from collections.abc import Sequence
 import numpy as np
 
 from workbench.numerics.flips import TAU, binary_vanish
-from workbench.views.data.signs import BINS, COUNTS, RATES, Against, Rates, Span, rate
-from workbench.views.data.text import count, html, percent, signed
+from workbench.views.data.signs import BINS, COUNTS, RATES, GroupReference, Rates, Span, rate
+from workbench.views.data.text import count, fixed, html, percent, signed
 from workbench.views.data.tokens import Sibling
 from workbench.views.parts import theme
-from workbench.views.parts.cards import empty, head, key
+from workbench.views.parts.cards import empty, head, key, table
 
 COLORS = {"hard": "#d4512a", "vanish": "#a9669f", "spurious": "#d98200"}
 
-SAID = {
+LABELS = {
     "ok": ("#13a082", "circle", "●", "ok: pushed the right way"),
     "hard": ("#d4512a", "x", "✕", "hard flip: pushed the wrong way"),
     "vanish": ("#a9669f", "circle_dot", "◉", "vanish: should be pushed, is not"),
@@ -100,39 +100,36 @@ def _share(x: float) -> str:
     return "–" if x != x else "0 %" if x == 0 else f"{100 * x:.1f} %" if x < 0.1 else f"{100 * x:.0f} %"
 
 
-def strip_head(found: Sequence[Against], rows: Sequence[Sibling]) -> str:
+def strip_head(found: Sequence[GroupReference], rows: Sequence[Sibling]) -> str:
     """Legend of the strip: what the lines are, and the labels that occur."""
     lines = [key(theme.MOVES, "baseline of the estimator", _first(rows), "line")]
     if found:
         a = found[0]
         lines.append(key(theme.LEARNING, f"reference: {a.kind}, with its 95 % interval", f"{a.value:.3f}", "line"))
         lines.append(key("color-mix(in srgb, #d4512a 22%, transparent)", "where advantages point the wrong way"))
-    labels = [label for label in SAID if found and label in found[0].labels]
+    labels = [label for label in LABELS if found and label in found[0].labels]
     marks = "".join(
-        f'<span class="key"><b style="color:{SAID[n][0]}">{SAID[n][2]}</b>{html(SAID[n][3])} <b>{found[0].labels.count(n)}</b></span>'
+        f'<span class="key"><b style="color:{LABELS[n][0]}">{LABELS[n][2]}</b>{html(LABELS[n][3])} <b>{found[0].labels.count(n)}</b></span>'
         for n in labels
     )
     return f'<div class="head">{"".join(lines)}</div><div class="head" style="margin-top:3px">{marks}</div>'
 
 
-def rollouts_table(rows: Sequence[Sibling], found: Sequence[Against], most: int = 64) -> str:
+def rollouts_table(rows: Sequence[Sibling], found: Sequence[GroupReference], most: int = 64) -> str:
     """Every rollout with its label, and the chance that its advantage points the wrong way."""
     lines = []
     for i, s in enumerate(rows[:most]):
         label = found[0].labels[i] if found else "ambiguous"
         chance = found[0].chance[i] if found else float("nan")
-        color, _, sign, _ = SAID[label]
-        said = label.replace("_", " ") if found else "no reference"
-        lines.append(
-            f'<tr><td class="mono">{html(s.id, 40)}</td><td class="n">{"–" if s.reward is None else f"{s.reward:.3f}"}</td>'
-            f'<td class="n">{"–" if s.advantage is None or s.fate != "trained" else signed(s.advantage)}</td>'
-            f'<td><b style="color:{color}">{sign}</b> {html(said)}</td><td class="n">{percent(chance)}</td></tr>'
-        )
-    top = '<tr><th>rollout</th><th class="n">reward</th><th class="n">advantage</th><th>label</th><th class="n">chance of the wrong way</th></tr>'
+        color, _, sign, _ = LABELS[label]
+        words = label.replace("_", " ") if found else "no reference"
+        advantage = "–" if s.advantage is None or s.fate != "trained" else signed(s.advantage)
+        mark = f'<b style="color:{color}">{sign}</b> {html(words)}'
+        lines.append((f'<span class="mono">{html(s.id, 40)}</span>', fixed(s.reward), advantage, mark, percent(chance)))
+    heads = ("rollout", "reward", "advantage", "label", "chance of the wrong way")
     rest = f'<div class="quiet">and {len(rows) - most:,} more rollouts</div>' if len(rows) > most else ""
-    return (
-        f'<div style="max-height:340px;overflow:auto;margin-top:8px"><table>{top}{"".join(lines)}</table>{rest}</div>'
-    )
+    shown = table("tnntn", lines, heads)
+    return f'<div style="max-height:340px;overflow:auto;margin-top:8px">{shown}{rest}</div>'
 
 
 def _plain(x: float) -> str:
@@ -144,7 +141,7 @@ def _first(rows: Sequence[Sibling]) -> str:
     return "not recorded" if value is None else f"{value:.3f}"
 
 
-def against_table(found: Sequence[Against], rows: Sequence[Sibling]) -> str:
+def against_table(found: Sequence[GroupReference], rows: Sequence[Sibling]) -> str:
     """Every reference there is for the group, and what it says of its rollouts."""
     if not found:
         return empty(
@@ -155,23 +152,21 @@ def against_table(found: Sequence[Against], rows: Sequence[Sibling]) -> str:
     for i, a in enumerate(found):
         chance = [c for c in a.chance if c == c]
         expected = f"{sum(chance):.2f}" if chance else "–"
-        lines.append(
-            f'<tr><td>{"<b>" if not i else ""}{html(a.kind)}{"</b>, drawn" if not i else ""}</td><td class="n">{a.value:.3f}</td>'
-            f'<td class="n">{_plain(a.low)} to {_plain(a.high)}</td><td class="n">{a.n:.0f}</td><td class="n">{expected}</td></tr>'
-        )
-    top = '<tr><th>reference</th><th class="n">mean reward</th><th class="n">95 % interval</th><th class="n">rollouts</th><th class="n">hard flips</th></tr>'
-    return f"<table>{top}{''.join(lines)}</table><div class='quiet'>Hard flips: counted against a pool, expected under a belief, of {len(rows)} rollouts.</div>"
+        kind = html(a.kind) if i else f"<b>{html(a.kind)}</b>, drawn"
+        lines.append((kind, fixed(a.value), f"{_plain(a.low)} to {_plain(a.high)}", f"{a.n:.0f}", expected))
+    heads = ("reference", "mean reward", "95 % interval", "rollouts", "hard flips")
+    return f"{table('tnnnn', lines, heads)}<div class='quiet'>Hard flips: counted against a pool, expected under a belief, of {len(rows)} rollouts.</div>"
 
 
-def explain(span: Span, rows: Sequence[Sibling], found: Sequence[Against]) -> str:
+def explain(span: Span, rows: Sequence[Sibling], found: Sequence[GroupReference]) -> str:
     """Why signs flip here, or cannot, in words and with the numbers of this run and group."""
     kept = [s for s in rows if s.fate in ("trained", "carried") and s.reward is not None]
     g = max(len(kept), 1)
-    say = []
+    lines = []
     if span.levels == 2:
         p = (found[0].value - span.low) / max(span.high - span.low, 1e-12) if found else 0.5
         v = binary_vanish(np.array(min(max(p, 0.0), 1.0)), g)
-        say += [
+        lines += [
             f"Rewards of this run take two values, {span.low:g} and {span.high:g}. A baseline between them lies below the one and above the "
             "other, and so does the true mean: whoever has the higher reward is pushed up under both, whoever has the lower is pushed down. "
             "A hard flip cannot happen under any baseline between the two, so a rate of 0 is no merit here. It takes three or more reward "
@@ -184,26 +179,27 @@ def explain(span: Span, rows: Sequence[Sibling], found: Sequence[Against]) -> st
             s
             for s in kept
             if found
+            and s.reward is not None
             and s.baseline is not None
             and min(s.baseline, found[0].value) < s.reward < max(s.baseline, found[0].value)
         ]
-        say.append(
+        lines.append(
             f"Rewards of this run take {span.levels:,} values, so a rollout may lie between the baseline of its group and the true mean of its "
             "prompt. It is then pushed the wrong way: a hard flip."
         )
         if found and _first(rows) != "not recorded":
-            say.append(f"In this group {len(between)} of {len(kept)} rollouts lie between the two lines.")
+            lines.append(f"In this group {len(between)} of {len(kept)} rollouts lie between the two lines.")
     if found and found[0].kind == "small pool":
-        say.append(
+        lines.append(
             "The reference here is the group's own mean over few rollouts: an estimator that compares with that mean agrees with it by "
             "construction. For a reference that can contradict it, record a probe set (<code>probe_set</code>), or let prompts come again."
         )
     if found and found[0].kind == "posterior":
-        say.append(
+        lines.append(
             "The reference is a belief from earlier steps, of earlier policies: where the prompt is being learned, it lags behind."
         )
     if any(abs(s.advantage or 0.0) <= TAU for s in kept):
-        say.append(
+        lines.append(
             f"{sum(abs(s.advantage or 0.0) <= TAU for s in kept)} of {len(kept)} rollouts of this group got advantage 0."
         )
-    return "".join(f"<p>{line}</p>" for line in say)
+    return "".join(f"<p>{line}</p>" for line in lines)

@@ -62,8 +62,8 @@ class SteeringBar:
         }
         self.open = switch("Steer", "tune")
         self.open.param.watch(lambda _: self._opened(), "value")
-        self.said = pane(styles={"flex": "1 1 220px", "width": "auto"})
-        self.said.margin = (8, 0, 0, 6)
+        self.message = pane(styles={"flex": "1 1 220px", "width": "auto"})
+        self.message.margin = (8, 0, 0, 6)
         small = {"size": "small", "margin": (10, 8, 0, 0)}
         self.settings = {name: pmui.TextInput(label=label, width=120, **small) for name, (label, _) in SETTINGS.items()}
         for name, widget in self.settings.items():
@@ -107,7 +107,13 @@ class SteeringBar:
         )  # fmt: skip
         self.status = pn.pane.HTML("", stylesheets=[theme.HTML], margin=(8, 8, 0, 0))
         buttons = pn.FlexBox(
-            self.status, *self.buttons.values(), self.checkpoint, self.open, self.said, align_items="center", margin=0
+            self.status,
+            *self.buttons.values(),
+            self.checkpoint,
+            self.open,
+            self.message,
+            align_items="center",
+            margin=0,
         )
         buttons = pn.Column(buttons, stylesheets=[theme.WHEEL], sizing_mode="stretch_width", margin=0)
         self.bar = pn.Column(buttons, visible=False, margin=0, sizing_mode="stretch_width")
@@ -143,7 +149,7 @@ class SteeringBar:
     def _say(self, message: str) -> None:
         """Answer a click: it stands until the next one, or until another command is recorded and it could be read."""
         self._answer, self._answered = f'<span class="warn">{html(message, 300)}</span>', time.monotonic()
-        put(self.said, self._answer)
+        put(self.message, self._answer)
 
     def _stop(self) -> None:
         if time.monotonic() - self._asked_stop < SURE:
@@ -228,7 +234,7 @@ class SteeringBar:
             self._answer = ""
         if not self._answer:
             self._latest = latest
-        put(self.said, self._answer or (_latest(commands) if self.may else f'<span class="quiet">{LOOK}</span>'))
+        put(self.message, self._answer or (_latest(commands) if self.may else f'<span class="quiet">{LOOK}</span>'))
 
     def _enable(self, paused: bool, commands: list[Command]) -> None:
         waits = {t.kind for t in commands if t.state == "asked"}

@@ -43,7 +43,7 @@ class SharedSteps:
         s = self.steps
         if s.tags == [s.start, s.end] or (s.start, s.end) == (s.reset_start, s.reset_end):
             return ALL
-        first, last = max(math.ceil(s.start), 0), max(math.floor(s.end), 1)
+        first, last = max(math.ceil(float(s.start)), 0), max(math.floor(float(s.end)), 1)  # type: ignore[arg-type]
         return min(first, last), last
 
     def _moved(self, attr: str, old: float, new: float) -> None:

@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 import param
 from panel.custom import JSComponent
 
-from workbench.views.data.text import ALL, shown
-from workbench.views.data.tokens import FIRST, Coverage, Sibling, Spoken
+from workbench.views.data.text import ALL, known, shown
+from workbench.views.data.tokens import FIRST, Coverage, Sibling, TokenText
 from workbench.views.parts.theme import asset
 
 COLUMNS = {
@@ -75,8 +75,8 @@ def sibling(s: Sibling) -> dict[str, Any]:
     if s.reward is None:
         words.append("no reward")
     return {
-        "id": s.id, "reward": _number(s.reward), "correct": _number(s.correct), "length": s.length,
-        "advantage": _number(s.advantage) if s.fate == "trained" else None, "note": " \u00b7 ".join(filter(None, words)),
+        "id": s.id, "reward": known(s.reward, 4), "correct": known(s.correct, 4), "length": s.length,
+        "advantage": known(s.advantage, 4) if s.fate == "trained" else None, "note": " \u00b7 ".join(filter(None, words)),
     }  # fmt: skip
 
 
@@ -85,37 +85,37 @@ def ended(finish: str) -> str:
     return {"stop": "stopped", "length": "at its limit"}.get(finish) or shown(finish, 20)
 
 
-def columns(said: Spoken | None, kept: Coverage | None = None, largest: float = 0.0) -> dict[str, Any]:
+def columns(row: TokenText | None, kept: Coverage | None = None, largest: float = 0.0) -> dict[str, Any]:
     """A rollout as plain values for the browser; largest: of the advantages in its group."""
-    if said is None or kept is None:
+    if row is None or kept is None:
         return {"id": "", "words": [], "ids": [], "special": [], "tracks": {}, "missing": {}, "text": "", "n": 0}
-    advantage = said.tracks.get("advantage") or ()
-    here = len(said.words)
+    advantage = row.tracks.get("advantage") or ()
+    here = len(row.words)
     more = rest = ""
-    if here and said.n > here:
-        more = f"show all {said.n:,} tokens" if here <= FIRST else ""
-        rest = f"{here:,} of {said.n:,} tokens" + ("" if more else "; the rest is in the store")
-    elif not here and said.characters > len(said.text):
-        more = f"show all {said.characters:,} characters" if len(said.text) < min(said.characters, ALL) else ""
-        rest = f"{len(said.text):,} of {said.characters:,} characters"
+    if here and row.n > here:
+        more = f"show all {row.n:,} tokens" if here <= FIRST else ""
+        rest = f"{here:,} of {row.n:,} tokens" + ("" if more else "; the rest is in the store")
+    elif not here and row.characters > len(row.text):
+        more = f"show all {row.characters:,} characters" if len(row.text) < min(row.characters, ALL) else ""
+        rest = f"{len(row.text):,} of {row.characters:,} characters"
     return {
-        "id": said.id,
-        "n": said.n,
-        "words": [shown(w, 400) for w in said.words],
-        "ids": list(said.ids),
-        "special": list(said.special),
-        "tracks": {k: list(v) for k, v in said.tracks.items()},
-        "missing": dict(said.missing),
-        "text": "" if here else shown(said.text, ALL),
-        "why": said.missing.get("logp", ""),
+        "id": row.id,
+        "n": row.n,
+        "words": [shown(w, 400) for w in row.words],
+        "ids": list(row.ids),
+        "special": list(row.special),
+        "tracks": {k: list(v) for k, v in row.tracks.items()},
+        "missing": dict(row.missing),
+        "text": "" if here else shown(row.text, ALL),
+        "why": row.missing.get("logp", ""),
         "more": more,
         "rest": rest,
-        "policy": said.policy,
+        "policy": row.policy,
         "largest": round(max([largest, *(abs(a) for a in advantage if a is not None)]), 4),
         "own": len(set(advantage)) > 1,
         "low": kept.band.low,
         "high": kept.band.high,
-        "said": kept.band.said,
+        "said": kept.band.source,
     }
 
 
@@ -145,7 +145,3 @@ def covered(kept: Coverage) -> str:
             "The run has no vocabulary on record, so tokens are shown as \u27e8ids\u27e9; runs recorded from now on have one."
         )
     return " ".join(lines)
-
-
-def _number(x: float | None) -> float | None:
-    return None if x is None or x != x else round(float(x), 4)

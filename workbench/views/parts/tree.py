@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, ClassVar
 
-import numpy as np
 import param
 from panel.custom import JSComponent
 
-from workbench.views.data.text import count, html, shown
+from workbench.views.data.text import count, html, known, shown
 from workbench.views.data.tree import Cost, Tree
-from workbench.views.parts.cards import empty, head, key
+from workbench.views.parts.cards import empty, head, key, table
 from workbench.views.parts.theme import asset
 
 COST = {
@@ -64,7 +63,7 @@ def columns(grown: Tree | None, prompt: str = "", rollout: str = "") -> dict[str
         for name in ("parent", "kind", "start", "n", "y", "status", "correct")
     }
     for name in ("value", "advantage", "entropy"):
-        made[name] = [_rounded(getattr(b, name)) for b in branches]
+        made[name] = [known(getattr(b, name), 6) for b in branches]
     for name, limit in (("reason", 60), ("choice", 20), ("fate", 60), ("tests", 240), ("training", 60)):
         made[name] = [shown(getattr(b, name), limit).replace("_", " ") for b in branches]
     for name in ("rollout", "opens"):
@@ -79,10 +78,6 @@ def columns(grown: Tree | None, prompt: str = "", rollout: str = "") -> dict[str
         "low": low, "high": high, "prompt": shown(prompt, 2_000), "chosen": rollout,
         "tokens": grown.tokens if grown else 0, "forks": grown.forks if grown else 0, "leaves": grown.n_leaves if grown else 0,
     }  # fmt: skip
-
-
-def _rounded(x: float | None) -> float | None:
-    return None if x is None or not np.isfinite(x) else round(float(x), 6)
 
 
 def _tokens(n: int) -> str:
@@ -104,7 +99,6 @@ def cost_card(cost: Cost) -> str:
     rows.append((key("#8b949e", "flat equivalent: every rollout alone"), cost.flat))
     if cost.context:
         rows.append((html("of tools and feedback, not generated"), cost.context))
-    lines = "".join(f'<tr><td>{what}</td><td class="n">{n:,}</td></tr>' for what, n in rows)
     kept = cost.shared + cost.own
     saved = f"Sharing {cost.flat / kept:.2f}×: " if kept else ""
     if cost.flat > cost.generated:
@@ -117,5 +111,6 @@ def cost_card(cost: Cost) -> str:
     return (
         head("What it cost", "<span>tokens, each counted once</span>")
         + f'<div class="bar">{bars}</div><div class="bar" style="height:7px;margin-top:-4px">{flat}</div>'
-        + f"<table>{lines}</table>{note}"
+        + table("tn", [(what, f"{n:,}") for what, n in rows])
+        + note
     )

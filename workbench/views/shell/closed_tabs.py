@@ -1,4 +1,4 @@
-"""A browser's tab that was closed, or loaded anew, while something was on its way to it: no news, so nothing is logged.
+"""Log filter for closed browser tabs: what was on its way to one is no news, so nothing is logged.
 
 Bokeh lets a session go when its socket closes. What the tab still said then finds a connection without a session, and
 what is still sent to it a closed socket; each is logged as a traceback or a warning, into the terminal or the cell.

@@ -61,7 +61,7 @@ class Dashboard:
         self.pinned = run is not None
         self.may_steer = may_steer
         self.refresh_ms = self._rests_until = 0.0
-        self._pages: dict[str, Page | str] = {}
+        self._pages: dict[str, Page] = {}
         self._seen: tuple = ()
         self._drawing = self._again = False
         self._unchecked, self._unread = False, []
@@ -86,12 +86,14 @@ class Dashboard:
         )  # fmt: skip
         self.tabs.param.watch(self._turned, "active")
         self.show_sql = switch("Show SQL", "code")
-        self.show_sql.param.watch(lambda _: self._show_asked(), "value")
+        self.show_sql.param.watch(lambda _: self._show_queries(), "value")
         self.questions = pane()
-        self.asked = card(12, self.questions)
-        self.asked.visible = False
+        self.sql_card = card(12, self.questions)
+        self.sql_card.visible = False
         navigation = [self.tabs] if len(self.names) > 1 else [pn.Spacer(sizing_mode="stretch_width")]
-        keys = {str(i): partial(self.chosen.param.update, page=n) for i, n in enumerate(self.names, 1)}
+        keys: dict[str, Callable[[], object]] = {
+            str(i): partial(self.chosen.param.update, page=n) for i, n in enumerate(self.names, 1)
+        }
         keys["s"] = lambda: self.show_sql.param.update(value=not self.show_sql.value)
         self.navigation = pn.Row(
             *navigation,
@@ -103,16 +105,16 @@ class Dashboard:
             sizing_mode="stretch_width",
             margin=0,
         )
-        self.empty = card(12, pane(cards.empty("Looking for runs …")))
-        self.broken = card(12, pane())
-        for apart in (self.message, self.notice, self.asked, self.empty, self.broken):
+        self.no_run, self.mistake = pane(cards.empty("Looking for runs …")), pane()
+        self.empty, self.broken = card(12, self.no_run), card(12, self.mistake)
+        for apart in (self.message, self.notice, self.sql_card, self.empty, self.broken):
             apart.margin = (12, 12, 0, 12)
         bar = self.steering_bar.bar if self.steering_bar else pn.Spacer(height=0)
         self.shell = pn.Column(
             self.navigation,
             pn.Column(self.message, self.notice, sizing_mode="stretch_width", margin=0),
             bar,
-            self.asked,
+            self.sql_card,
             self.empty,
             sizing_mode="stretch_both",
             margin=0,
@@ -129,14 +131,14 @@ class Dashboard:
         return self._pages[name]
 
     @property
-    def body(self) -> pn.Column:
+    def body(self) -> pn.viewable.Viewable:
         """The cards of the page that is shown."""
         return self.page.body
 
     @property
     def shown(self) -> pn.viewable.Viewable:
         """What stands in the place of the page: its body, or a message."""
-        return self.shell[4]
+        return self.shell.objects[4]
 
     # what the reader does
 
@@ -258,17 +260,17 @@ class Dashboard:
         if runs and not self.chosen.run:  # the next look at the store chooses one
             return
         self._main(self.empty)
-        put(self.empty[0], messages.no_such_run(self.chosen.run, runs, where) if runs else messages.nothing_yet(where))
+        put(self.no_run, messages.no_such_run(self.chosen.run, runs, where) if runs else messages.nothing_yet(where))
 
     def _check(self, data: RunData) -> None:
         """Once after an address was read: mend what of it is not recorded, and say so until something else is chosen."""
         self._unchecked = False  # first: the mended selection is drawn at once
-        change, told = mended(self.chosen, data)
-        told += [f"{one_line(word, 60)!r} cannot be read" for word in self._unread]
-        if told:
+        change, notes = mended(self.chosen, data)
+        notes += [f"{one_line(word, 60)!r} cannot be read" for word in self._unread]
+        if notes:
             self.chosen.param.update(**change)
             self._write()
-            put(self.notice, cards.error("Not all of the address could be followed", "; ".join(told)))
+            put(self.notice, cards.error("Not all of the address could be followed", "; ".join(notes)))
             self.notice.visible = True
 
     @property
@@ -350,16 +352,16 @@ class Dashboard:
             raise
         except Exception as problem:
             title = f"The page {PAGES.title(self.chosen.page)} could not be drawn"
-            put(self.broken[0], messages.wrong(title, problem))
+            put(self.mistake, messages.wrong(title, problem))
             shown = self.broken
         self._main(shown)
-        self._show_asked()
+        self._show_queries()
 
-    def _show_asked(self) -> None:
-        self.asked.visible = self.show_sql.value
+    def _show_queries(self) -> None:
+        self.sql_card.visible = self.show_sql.value
         if not self.show_sql.value:
             return
         try:
-            put(self.questions, cards.asked(self.page.asked))
+            put(self.questions, cards.query_list(self.page.queries))
         except Exception as problem:
             put(self.questions, messages.wrong("The questions of this page could not be shown", problem))

@@ -78,8 +78,9 @@ def serve(
 
     shown = host if host not in ("0.0.0.0", "::") else socket.gethostname()
     url = f"http://{shown}:{port}/{f'enter?token={token}' if token else ''}"
-    server = pn.serve(
-        {"/": lambda: page()} | {f"/{n}": lambda n=n: page(n) for n in PAGES},
+    pages: dict[str, Any] = {"/": lambda: page()} | {f"/{n}": lambda n=n: page(n) for n in PAGES}
+    server: Any = pn.serve(
+        pages,
         port=port,
         address=host,
         websocket_origin=[f"{name}:{port}" for name in names_of(host)],
