@@ -67,7 +67,7 @@ def run(recording):
 
 
 def test_small_pools_are_counted_as_the_question_counts_them(run):
-    data = opened(run.writer.folder, run.run)
+    data = opened(run.writer.url, run.run)
     found, span = rates(data)
     asked = data.ask("sign_flips").to_pylist()
     mine = found.take(found.kind == "small pool")
@@ -78,11 +78,11 @@ def test_small_pools_are_counted_as_the_question_counts_them(run):
 
 
 def test_chances_are_those_of_the_service_where_a_prompt_was_asked_before(run):
-    data = opened(run.writer.folder, run.run)
+    data = opened(run.writer.url, run.run)
     mine = rates(data)[0]
     mine = mine.take(mine.kind == "posterior")
     hard = known = 0.0
-    with Store.open(run.writer.folder) as store:
+    with Store.open(run.writer.url) as store:
         seen: set[str] = set()
         for found in service.labels(store, run.run, reference="posterior"):
             prompts = [i.split(":")[1] for i in found.id]
@@ -97,12 +97,12 @@ def test_chances_are_those_of_the_service_where_a_prompt_was_asked_before(run):
 
 
 def test_rates_grow_with_the_run_and_equal_those_read_at_once(run):
-    growing = opened(run.writer.folder, run.run)
+    growing = opened(run.writer.url, run.run)
     rates(growing)
     run.go(1)
     growing.source.refresh(0)
     growing.refresh()
-    grown, fresh = rates(growing)[0], rates(opened(run.writer.folder, run.run))[0]
+    grown, fresh = rates(growing)[0], rates(opened(run.writer.url, run.run))[0]
     for kind in ("small pool", "posterior"):
         a, b = (r.take(r.kind == kind).by("step", "size", "bin") for r in (grown, fresh))
         assert a[0] == b[0]
@@ -277,7 +277,7 @@ def test_lines_are_drawn_over_windows_of_steps():
 
 
 def test_two_estimators_are_compared_on_the_same_rollouts(run):
-    data = opened(run.writer.folder, run.run)
+    data = opened(run.writer.url, run.run)
     made = compared(data, ("grpo", "mc_grpo"))
     assert made.kind == "posterior"
     assert {(r["estimator"], r["size"]) for r in made.rows} == {

@@ -48,7 +48,8 @@ def table(forms: str, rows: Iterable[Sequence[str]], heads: Sequence[str] = ()) 
     """Rows of ready HTML as a table. forms: a letter for each column, n for numbers and t for text."""
 
     def line(tag: str, cells: Sequence[str]) -> str:
-        made = (f"<{tag}{' class=n' * (form == 'n')}>{cell}</{tag}>" for form, cell in zip(forms, cells, strict=True))
+        right = {"n": ' class="n"'}
+        made = (f"<{tag}{right.get(form, '')}>{cell}</{tag}>" for form, cell in zip(forms, cells, strict=True))
         return f"<tr>{''.join(made)}</tr>"
 
     return f"<table>{line('th', heads) if heads else ''}{''.join(line('td', r) for r in rows)}</table>"
