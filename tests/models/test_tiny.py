@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from workbench import models, tasks
-from workbench.models.make_tiny import Recipe, card, lessons, make, near_miss, pass_rates, siblings
+from workbench.models.make_tiny import Recipe, card, make, pass_rates
+from workbench.models.tiny_lessons import lessons, near_miss, siblings
 from workbench.tasks.mixes import MIXES, family, reserved
 
 SMALL = Recipe(
@@ -64,7 +65,7 @@ def test_it_is_right_about_two_times_in_five(tiny):
 
 
 def test_lessons_are_in_no_pool_and_no_evaluation_set():
-    taught = {lesson.prompt for part in lessons(Recipe(per_family=300, per_sibling=300)) for lesson in part}
+    taught = {lesson.prompt for part in lessons(300, 300) for lesson in part}
     for name in MIXES:
         for seed in range(3):
             task = tasks.load(name, seed=seed)

@@ -11,7 +11,7 @@ from workbench.types import Plan, Rollouts
 from workbench.worlds.engines import NEVER, Request, Until
 from workbench.worlds.engines.completions import Completion, CompletionEngine
 from workbench.worlds.engines.draws import streams
-from workbench.worlds.live.growth import Grown, Growth
+from workbench.worlds.live.growth import GrowingRow, Growth
 
 from .conftest import pool_of
 from .scripted_engine import ScriptedEngine
@@ -143,7 +143,7 @@ def test_a_rollout_whose_segment_was_broken_off_before_its_first_token_goes_on()
     rows = Rollouts.of_plan(Plan(np.array([0]), np.array([1]), step=1), pool_of(range(2, 4)))
     session = Stalls().open(Request([[1]], np.array([0]), streams(0, "a")))
     growth = Growth(
-        session, [Grown(0, "a", 3)], rows, seed=0, branch=None, prune=None, decode=lambda made: [""] * len(made)
+        session, [GrowingRow(0, "a", 3)], rows, seed=0, branch=None, prune=None, decode=lambda made: [""] * len(made)
     )
     growth.run()
     assert len(growth.branches[0].tokens) == 3

@@ -12,7 +12,7 @@ from workbench.runs.run import Run
 from workbench.runs.steering.changes import restore
 from workbench.store import Store
 from workbench.types import Plan
-from workbench.worlds.live import starts
+from workbench.worlds.live.starts import Starts
 from workbench.worlds.live.world import LiveWorld
 
 from .conftest import toy_model, toy_tokenizer
@@ -56,8 +56,10 @@ def test_what_goes_on_in_a_later_step_has_that_of_its_last_token(task, tmp_path)
     ended = rows.finish == "stop"
     assert 0 < ended.sum() < len(rows)
     finish_step(world, rows, trained=False)
-    starts.save(world._starts.unfinished, tmp_path)
-    assert {u.temperature for u in starts.load(tmp_path).values()} == {0.7}
+    world._starts.save(tmp_path)
+    again = Starts()
+    again.load(tmp_path)
+    assert {u.temperature for u in again.unfinished.values()} == {0.7}
     world.temperature = world.policy.temperature = 1.25
     again = world.sample(resumed(rows, 2))
     assert again.temperature.tolist() == np.where(ended, 0.7, 1.25).tolist()

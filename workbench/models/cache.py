@@ -1,4 +1,4 @@
-"""Where converted models are kept, and how they get there whole or not at all."""
+"""Cache of converted models: where they are kept, and how they get there whole or not at all."""
 
 from __future__ import annotations
 

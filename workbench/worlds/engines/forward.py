@@ -1,4 +1,4 @@
-"""Passes over a transformers model in which a prefix is computed once for all that continue it.
+"""Shared prefixes in forward passes of a transformers model: each is computed once for all that continue it.
 
 Sampling fills a cache and fans it out to rows; training puts a prefix and its answers into one sequence whose
 attention mask keeps the answers apart: no copies of keys and values, one pass, hardly any padding. The first form of
@@ -29,14 +29,6 @@ class Prefixed(NamedTuple):
     hidden: torch.Tensor
 
 
-def pad_left(rows: Sequence[Sequence[int]], fill: int, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
-    """(P, L) int64 ids and mask of token lists that end together."""
-    width = max(map(len, rows))
-    ids = torch.tensor([[fill] * (width - len(row)) + list(row) for row in rows], device=device)
-    mask = torch.tensor([[0] * (width - len(row)) + [1] * len(row) for row in rows], device=device)
-    return ids, mask
-
-
 def body(
     model: PreTrainedModel, ids: torch.Tensor, mask: torch.Tensor, position: torch.Tensor, cache: DynamicCache
 ) -> torch.Tensor:
@@ -47,8 +39,10 @@ def body(
 
 
 def prefill(model: PreTrainedModel, prefixes: Sequence[Sequence[int]]) -> Prefixed:
-    """Run every prefix once; differentiable where gradients are on. A prefix has at least one token."""
-    ids, mask = pad_left(prefixes, 0, model.device)
+    """Run every prefix once, padded on the left; differentiable where gradients are on. A prefix has at least one token."""
+    width = max(map(len, prefixes))
+    ids = torch.tensor([[0] * (width - len(p)) + list(p) for p in prefixes], device=model.device)
+    mask = torch.tensor([[0] * (width - len(p)) + [1] * len(p) for p in prefixes], device=model.device)
     position = (mask.cumsum(1) - 1).clamp(min=0)
     cache = DynamicCache(config=model.config)
     hidden = body(model, ids, mask, position, cache)
@@ -64,15 +58,6 @@ def fan_out(prefixed: Prefixed, owner: torch.Tensor) -> Prefixed:
 def logits_of(model: PreTrainedModel, hidden: torch.Tensor) -> torch.Tensor:
     """(M, vocabulary) logits of hidden states (M, hidden)."""
     return model.get_output_embeddings()(hidden)
-
-
-def plain_head(model: PreTrainedModel) -> bool:
-    """Whether logits are the output embedding of the last hidden state and nothing more (no cap, no scale), tried out."""
-    ids = torch.arange(4, device=model.device)[None] % model.config.vocab_size
-    with torch.no_grad():
-        whole = model(input_ids=ids).logits.float()
-        hidden = model.base_model(input_ids=ids).last_hidden_state
-        return torch.allclose(whole, logits_of(model, hidden).float(), rtol=1e-3, atol=1e-3)
 
 
 class _TokenStatistics(torch.autograd.Function):
@@ -178,7 +163,14 @@ def answer_statistics(
     needed, index = torch.unique(packed.source, return_inverse=True)
     logits = logits_of(model, states.flatten(0, 1)[needed])
     logp, entropy = token_statistics(logits, index, packed.target, temperature)
-    lengths = torch.tensor(packed.lengths, device=logp.device)
-    mask = torch.arange(max(packed.lengths), device=logp.device) < lengths[:, None]
+    return padded(logp, entropy, packed.lengths)
+
+
+def padded(
+    logp: torch.Tensor, entropy: torch.Tensor, lengths: Sequence[int]
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """(B, T) logp, entropy and bool mask of rows of these lengths (B,), whose values stand behind each other (N,)."""
+    length = torch.as_tensor(lengths, device=logp.device)
+    mask = torch.arange(max(lengths), device=logp.device) < length[:, None]
     full = torch.zeros(mask.shape, device=logp.device)
     return full.masked_scatter(mask, logp), full.masked_scatter(mask, entropy), mask

@@ -1,4 +1,4 @@
-"""The decoder's kernels in Triton: norm with projection and gate, attention over slots, choosing and noting a token.
+"""Triton kernels of the decoder: norm with projection and gate, attention over slots, choosing a token.
 
 Attention gives each (row, group) its own program, which reads that row's keys up to that row's length: no padding, no
 mask and no graph per length. It also turns query and key and writes the cache, so that a layer is eight launches.

@@ -1,4 +1,4 @@
-"""Weights on their way to a sampler elsewhere: a patch takes a receiver from one version to another, exactly, or refuses.
+"""Weight patches: sparse, exact updates for a sampler elsewhere, from one version to another, or refused.
 
 Tensor by tensor a patch is sparse (places and new bits) or dense, whichever is smaller, and carries the checksum of the
 tensor that must come out. A receiver at another version than the patch starts from, or whose tensors come out otherwise,

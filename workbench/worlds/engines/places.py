@@ -1,4 +1,4 @@
-"""How many rows the graph decoder computes together: places that a graph was captured for, rows let in, prefixes in a pass."""
+"""Batch sizes of the CUDA-graph decoder: numbers of rows with a graph, rows let in, prefixes in a pass."""
 
 from __future__ import annotations
 

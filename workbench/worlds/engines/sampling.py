@@ -1,4 +1,4 @@
-"""One token from logits: where the cumulative probability passes a draw, the same on every engine."""
+"""Sampling of a token from logits by inverse CDF: where the cumulative probability passes a draw, on every engine."""
 
 from __future__ import annotations
 

@@ -75,7 +75,8 @@ class TransformersSession(Session):
         token, logp, entropy = (c.cpu().numpy() for c in choose(logits, draw, self.temperature))
         for row, wanted in self._forced.items():  # at the first draw after they were asked for, when they all go
             k = np.searchsorted(rows, row)
-            token[k], logp[k] = wanted, self._logp_of(row, wanted)
+            tempered = self._logits[row].float() / (self.temperature or 1.0)
+            token[k], logp[k] = wanted, float(torch.log_softmax(tempered, -1)[wanted])
         self._forced.clear()
         return token, logp, entropy
 
@@ -115,9 +116,6 @@ class TransformersSession(Session):
         """See `Session.hidden`."""
         self._settle()
         return self._hidden.float().cpu().numpy()
-
-    def _logp_of(self, row: int, token: int) -> float:
-        return float(torch.log_softmax(self._logits[row].float() / (self.temperature or 1.0), -1)[token])
 
     def _select(self, rows: np.ndarray) -> None:
         at = torch.as_tensor(rows, device=self.model.device)

@@ -1,4 +1,4 @@
-"""Our draws and statistics inside vLLM, as one of its logits processors.
+"""Sampling inside vLLM with our draws and statistics, as one of its logits processors.
 
 vLLM's own sampler keeps a generator per request, so that a request taken up again would draw other tokens, and it reports
 log-probabilities of a few tokens through a Python object each. Here the token is chosen where all engines choose it, from

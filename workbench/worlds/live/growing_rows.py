@@ -1,4 +1,4 @@
-"""Rollouts on their way, and what they become: rows of a step, and the tests that were made on the way."""
+"""Rows of tree rollouts: a rollout on its way, the rows of a step that it becomes, and the tests made on the way."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 from workbench.types import Ragged, Rollouts
 from workbench.types.checkpoint import MARKS
 
-UNJUDGED = ("pruned", "carried")
+UNVERIFIED = ("pruned", "carried")
 """What the finish of an unfinished rollout is: nobody verifies it."""
 
 LOST_FINISHES = ("pruned", "aborted")
@@ -19,7 +19,7 @@ LOST_FINISHES = ("pruned", "aborted")
 
 
 @dataclass(eq=False)
-class Grown:
+class GrowingRow:
     """One rollout on its way. row: the asked rollout it stems from; parent: branch it forked from, -1 for none; start:
     tokens of its path that were there before it was asked; goal: tokens at which it waits for the others; seen: by number of a
     checkpoint, its tokens when it last paused there; propensity: chance of having got so far; marks: tokens made when it
@@ -61,7 +61,7 @@ class Decision(NamedTuple):
     inputs: Mapping[str, float]
 
 
-def rollouts_of(made: Sequence[Grown], rows: Rollouts, keeps: Collection[str] | None) -> Rollouts:
+def rollouts_of(made: Sequence[GrowingRow], rows: Rollouts, keeps: Collection[str] | None) -> Rollouts:
     """Every branch made as a rollout, in the order of the asked rows and of birth; columns of tokens hold the whole path.
 
     length counts the whole path. keeps: what the checkpoints keep, None where nothing branches or prunes; else a cut branch has finish "pruned", or what its cut says,

@@ -1,4 +1,4 @@
-"""Grow rollouts from checkpoint to checkpoint: look at what is alive, cut, fork, go on. Knows no model.
+"""Tree rollouts: rows grow from checkpoint to checkpoint, are cut, forked, and go on. Knows no model.
 
 A branch is one rollout: it inherits the path before its fork and makes the rest itself. Its draws are keyed by its own id
 and the position, so that a tree without forks is the flat rollouts token for token.
@@ -20,7 +20,7 @@ from workbench.types import Cut, Fork, Frontier, Paused, Ragged, Rollouts
 from workbench.types.checkpoint import MARKS, NOWHERE, Checkpoint, Pauses
 from workbench.worlds.engines import Session, Until
 from workbench.worlds.engines.draws import streams
-from workbench.worlds.live.growing_rows import LOST_FINISHES, Decision, Grown
+from workbench.worlds.live.growing_rows import LOST_FINISHES, Decision, GrowingRow
 
 CAPACITY = 512
 """Branches that may be alive at once."""
@@ -35,7 +35,7 @@ class Growth:
     def __init__(
         self,
         session: Session,
-        branches: Sequence[Grown],
+        branches: Sequence[GrowingRow],
         rows: Rollouts,
         *,
         seed: int,
@@ -45,7 +45,7 @@ class Growth:
         markers: Callable[[tuple[str, ...]], frozenset[int]] = lambda texts: frozenset(),
         capacity: int = CAPACITY,
         leaves: np.ndarray | None = None,
-        ended: Callable[[Sequence[Grown]], None] | None = None,
+        ended: Callable[[Sequence[GrowingRow]], None] | None = None,
     ) -> None:
         self.session, self.branches, self.rows = session, list(branches), rows
         self.seed, self.branch, self.prune, self.decode, self.capacity = seed, branch, prune, decode, capacity
@@ -188,10 +188,10 @@ class Growth:
             shown = replace(frontier, due=due)
         return shown if shown.due.any() else None
 
-    def _children(self, order: Sequence[int], fork: Fork) -> tuple[list[tuple[int, Grown, int, int]], np.ndarray]:
+    def _children(self, order: Sequence[int], fork: Fork) -> tuple[list[tuple[int, GrowingRow, int, int]], np.ndarray]:
         """(place of the parent, child, tokens to take back, forced token) of each fork there is room for, and (B,) int64
         forks that were refused."""
-        new: list[tuple[int, Grown, int, int]] = []
+        new: list[tuple[int, GrowingRow, int, int]] = []
         refused = np.zeros(len(self.alive), np.int64)
         left, room = max(self.capacity - len(order), 0), self._room()
         for k in order:
@@ -204,7 +204,7 @@ class Growth:
             new += [self._child(k, int(fork.at[k]), t) for t in first]
         return new, refused
 
-    def _child(self, k: int, at: int, token: int) -> tuple[int, Grown, int, int]:
+    def _child(self, k: int, at: int, token: int) -> tuple[int, GrowingRow, int, int]:
         parent = self.branches[self.alive[k]]
         length = len(parent.tokens)
         at = length if at < 0 else min(max(at, parent.start), length)
@@ -212,7 +212,7 @@ class Growth:
         while owner.parent >= 0 and at < owner.fork_at:  # before its own fork the path is its parent's
             place, owner = owner.parent, self.branches[owner.parent]
         owner.forks += 1
-        child = Grown(
+        child = GrowingRow(
             owner.row, f"{owner.id}/{at}.{owner.forks}", parent.limit, place, at, parent.start,
             parent.tokens[:at], parent.logp[:at], parent.entropy[:at], goal=at + parent.goal - length,
             seen={part: min(n, at) for part, n in parent.seen.items()}, forced=token >= 0, propensity=parent.propensity,
@@ -273,11 +273,11 @@ class Growth:
                 if value is not None:
                     self.branches[i].memory[name] = value
 
-    def _note(self, branch: Grown, kind: str, outcome: str, inputs: Mapping[str, float]) -> None:
+    def _note(self, branch: GrowingRow, kind: str, outcome: str, inputs: Mapping[str, float]) -> None:
         self.decisions.append(Decision(branch.id, len(branch.tokens), kind, outcome, inputs))
 
 
-def _lengths(branches: Sequence[Grown]) -> np.ndarray:
+def _lengths(branches: Sequence[GrowingRow]) -> np.ndarray:
     """(B,) int64 tokens of each path."""
     return np.array([len(b.tokens) for b in branches], np.int64)
 

@@ -1,4 +1,4 @@
-"""What rows were generated after, and how else the policy may read them: behind the plain prompt, or with their hint.
+"""Hints in training: what rows were generated after, and how else the policy may read them.
 
 A hint that only stands before a row is context: it is in the row's prefix and not trained. Where a method wants more of
 it, the columns are added once all is generated, under the weights that train.

@@ -1,4 +1,4 @@
-"""What a model reads before it answers: a rendered prompt as token ids, with the text that an answer begins after."""
+"""Prompts as token ids: a rendered prompt, with the text that an answer begins after."""
 
 from __future__ import annotations
 

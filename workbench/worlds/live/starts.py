@@ -1,4 +1,4 @@
-"""What a rollout goes on from: a prompt with or without extra text, a part of another rollout, or one left unfinished.
+"""Partial rollouts and other starts: a prompt with or without extra text, a part of a rollout, one left unfinished.
 
 Unfinished rollouts are kept as token ids with the version that sampled each token and its log-probability then, never
 as text: tokenising again may cut a text differently, and a log-probability of another policy is not the sampler's.
@@ -7,7 +7,7 @@ as text: tokenising again may cut a text differently, and a log-probability of a
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from copy import copy
 from pathlib import Path
 from typing import NamedTuple
@@ -208,47 +208,39 @@ class Starts:
             del self.source[name]
 
     def save(self, folder: Path) -> None:
-        """Write what is unfinished into an existing folder."""
-        save(self.unfinished, folder)
+        """Write what is unfinished into an existing folder, as plain arrays; nothing where there is nothing."""
+        if not self.unfinished:
+            return
+        mine = list(self.unfinished.values())
+        texts = {
+            "id": list(self.unfinished),
+            "prompt": [u.prompt for u in mine],
+            "stream": [u.stream for u in mine],
+            "text": [u.start.prefix if u.start else "" for u in mine],
+            "role": [u.start.role if u.start else "" for u in mine],
+        }
+        columns = {
+            name: np.concatenate([u.trail[k] for u in mine]).astype(DTYPES[k]) for k, name in enumerate(Trail._fields)
+        }
+        np.savez(
+            folder / FILE,
+            length=np.array([u.trail.n for u in mine], np.int64),
+            ended=np.array([u.ended for u in mine], bool),
+            temperature=np.array([u.temperature for u in mine], float),
+            started=np.array([u.start is not None for u in mine], bool),
+            **{name: _bytes(values) for name, values in texts.items()},
+            **columns,
+        )
 
     def load(self, folder: Path) -> None:
         """Go on from what `save` wrote."""
-        self.unfinished = load(folder)
+        self.unfinished = _read(folder / FILE) if (folder / FILE).exists() else {}
         self.source.clear()
         self.texts |= {name: left.start for name, left in self.unfinished.items()}
 
 
-def save(left: Mapping[str, Unfinished], folder: Path) -> None:
-    """Write unfinished rollouts into an existing folder, as plain arrays; nothing where there are none."""
-    if not left:
-        return
-    mine = list(left.values())
-    texts = {
-        "id": list(left),
-        "prompt": [u.prompt for u in mine],
-        "stream": [u.stream for u in mine],
-        "text": [u.start.prefix if u.start else "" for u in mine],
-        "role": [u.start.role if u.start else "" for u in mine],
-    }
-    columns = {
-        name: np.concatenate([u.trail[k] for u in mine]).astype(DTYPES[k]) for k, name in enumerate(Trail._fields)
-    }
-    np.savez(
-        folder / FILE,
-        length=np.array([u.trail.n for u in mine], np.int64),
-        ended=np.array([u.ended for u in mine], bool),
-        temperature=np.array([u.temperature for u in mine], float),
-        started=np.array([u.start is not None for u in mine], bool),
-        **{name: _bytes(values) for name, values in texts.items()},
-        **columns,
-    )
-
-
-def load(folder: Path) -> dict[str, Unfinished]:
-    """What `save` wrote; nothing where it wrote nothing."""
-    if not (folder / FILE).exists():
-        return {}
-    with np.load(folder / FILE, allow_pickle=False) as kept:
+def _read(file: Path) -> dict[str, Unfinished]:
+    with np.load(file, allow_pickle=False) as kept:
         text = {n: json.loads(kept[n].tobytes()) for n in ("id", "prompt", "stream", "text", "role")}
         ends = np.cumsum(kept["length"])[:-1]
         parts = zip(*(np.split(kept[name], ends) for name in Trail._fields), strict=True)

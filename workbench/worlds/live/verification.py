@@ -1,4 +1,4 @@
-"""Verify finished groups of rollouts while others are still being generated.
+"""Verification of finished groups of rollouts while others are still being generated.
 
 Only verifiers that run in processes of their own (`tasks.isolated`) gain by it: they are handed each group as soon as
 its last rollout has ended. One that hangs holds up its own verdicts, never the generation. Others judge all at the end.
@@ -6,7 +6,7 @@ its last rollout has ended. One that hangs holds up its own verdicts, never the 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from queue import SimpleQueue
 from typing import Any
@@ -15,14 +15,14 @@ import numpy as np
 
 from workbench.parallel import processes
 from workbench.types import Pool, Ragged, Rollouts
-from workbench.worlds.live.growing_rows import UNJUDGED
+from workbench.worlds.live.growing_rows import UNVERIFIED
 from workbench.worlds.training import data_parallel
 
 COLUMNS = ("answer", "reward", "correct", "failure")
 """What a verdict fills, beside the named parts of the reward."""
 
 
-class Judging:
+class Verification:
     """The verdicts on the rollouts of one call of `sample`. A context manager: leaving it early drops what is under way.
 
     early: whether groups may be handed in by `put` before all are there; nothing is done with them where it is False.
@@ -40,16 +40,16 @@ class Judging:
     def put(self, part: Rollouts) -> None:
         """Have some rollouts judged from now on; their ids, prompts and texts are what counts."""
         if self._scored is None:
-            self._thread = ThreadPoolExecutor(1, "judging")
-            self._scored = self._thread.submit(self.task.score_each, self._arriving(), self.pool)
+            self._thread = ThreadPoolExecutor(1, "verification")
+            self._scored = self._thread.submit(self.task.score_each, iter(self._parts.get, None), self.pool)
         self._put |= set(part.id)
         self._parts.put(part)
 
     def finish(self, rows: Rollouts) -> Rollouts:
         """All rows with their verdicts; what was put is not judged again, what was cut off is not judged at all."""
-        cut = np.isin(rows.finish, UNJUDGED)
+        cut = np.isin(rows.finish, UNVERIFIED)
         if processes.ranks() > 1:
-            return judged_together(self.task, rows, self.pool, np.flatnonzero(~cut))
+            return verify_together(self.task, rows, self.pool, np.flatnonzero(~cut))
         if self._scored is None and not cut.any():
             return self.task.score(rows, self.pool)
         rest = np.flatnonzero(~cut & ~np.isin(rows.id, list(self._put)))
@@ -60,10 +60,7 @@ class Judging:
         self._parts.put(None)
         return filled(rows, self._scored.result())
 
-    def _arriving(self) -> Iterator[Rollouts]:
-        return iter(self._parts.get, None)  # type: ignore[arg-type]
-
-    def __enter__(self) -> Judging:
+    def __enter__(self) -> Verification:
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -72,7 +69,7 @@ class Judging:
             self._thread.shutdown(wait=False)
 
 
-def judged_together(task: Any, rows: Rollouts, pool: Pool, which: np.ndarray) -> Rollouts:
+def verify_together(task: Any, rows: Rollouts, pool: Pool, which: np.ndarray) -> Rollouts:
     """All rows, with the verdicts on those at which (K,), of which each process judges some."""
     own = rows.take(data_parallel.mine(which))
     return filled(rows, [p for p in processes.gather_results(lambda: task.score(own, pool)) if len(p)])

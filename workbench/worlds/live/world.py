@@ -1,4 +1,4 @@
-"""A language model that generates and learns in this process: the world of real runs."""
+"""Live world: a language model that generates and learns in this process, for real runs."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from workbench.worlds.engines.attention import use_grouped
 from workbench.worlds.engines.choice import pick
 from workbench.worlds.engines.llama import supported
 from workbench.worlds.engines.transformers_engine import TransformersEngine
-from workbench.worlds.live.generate import Making
+from workbench.worlds.live.generate import Generator
 from workbench.worlds.live.growing_rows import Decision, decision_columns
 from workbench.worlds.live.hints import PLAIN, lines_of, scored
 from workbench.worlds.live.prompts import Prefixes
 from workbench.worlds.live.starts import Begin, Starts
-from workbench.worlds.live.verification import Judging, judged_together
+from workbench.worlds.live.verification import Verification, verify_together
 from workbench.worlds.training import data_parallel, lora
 from workbench.worlds.training.memory import LARGE, fast_dtype, memory_needed
 from workbench.worlds.training.packing import StreamPolicy
@@ -245,12 +245,12 @@ class LiveWorld:
         books, cpu = self._starts, time.process_time()
         begins, asked = self._begun(plan)
         limit = np.where(plan.max_tokens > 0, plan.max_tokens, self.max_tokens)
-        with Judging(self.task, self.pool) as judging:
+        with Verification(self.task, self.pool) as verification:
             what = begins, asked, limit, books.names(asked, begins)
             if branch is None and prune is None:
-                rows, made = self._making().whole(*what, judging)
+                rows, made = self._generator().whole(*what, verification)
             else:
-                grow = partial(self._making(pauses=True).grown, *what, branch, prune, judging, plan.leaves)
+                grow = partial(self._generator(pauses=True).grown, *what, branch, prune, verification, plan.leaves)
                 rows, made, decisions = processes.on_first(grow)
                 self._decisions += decisions
             self._spent.update(
@@ -260,18 +260,18 @@ class LiveWorld:
                 decoded_tokens=made.decoded,
             )
             began = time.perf_counter()
-            scored = judging.finish(rows)
+            scored = verification.finish(rows)
             self._spent.update(verify_seconds=time.perf_counter() - began)
         books.note(scored, plan)
         return scored
 
-    def _making(self, pauses: bool = False) -> Making:
+    def _generator(self, pauses: bool = False) -> Generator:
         """What generates now; an engine that makes whole answers only leaves pauses to plain passes over the weights that
         train."""
         engine = self.engine
         if pauses and not engine.pauses:
             engine = TransformersEngine(self.policy.model)
-        return Making(
+        return Generator(
             engine, self.tokenizer, self.seed, self.temperature, self.stop_ids, self.task.stop, self.version, self._starts.mixed
         )  # fmt: skip
 
@@ -287,9 +287,9 @@ class LiveWorld:
         rows = Rollouts.of_plan(plan, self.evaluation, self.version)
         names = [i.replace(f"eval-{step}:", "eval:", 1) for i in rows.id]
         begins = [Begin(self.prefix(self.evaluation, int(p))) for p in plan.prompt]
-        made, _ = replace(self._making(), mixed=False).whole(begins, rows, np.full(n, self.max_tokens), names)
+        made, _ = replace(self._generator(), mixed=False).whole(begins, rows, np.full(n, self.max_tokens), names)
         if processes.ranks() > 1:
-            return judged_together(self.task, made, self.evaluation, np.arange(len(made)))
+            return verify_together(self.task, made, self.evaluation, np.arange(len(made)))
         return self.task.score(made, self.evaluation)
 
     def _lines(self, rollouts: Rollouts) -> Lines:

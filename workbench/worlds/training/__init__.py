@@ -1,1 +1,1 @@
-"""The update: the policy, its micro-batches, and the ways to fit and to divide it."""
+"""Training: the update of the policy, gradient accumulation, and the ways to fit and to divide it."""

@@ -1,4 +1,4 @@
-"""Trade time for memory in the backward pass of a transformer."""
+"""Gradient checkpointing (activation checkpointing): trade time for memory in the backward pass."""
 
 from __future__ import annotations
 

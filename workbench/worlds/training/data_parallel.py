@@ -1,6 +1,6 @@
-"""A step shared by `processes`: each generates and verifies some of the rows, and computes some of the micro-batches.
+"""Data parallel training: processes share the rows that are generated and the micro-batches of a step.
 
-Every process holds all weights (or its part of them, see `fsdp`) and, once they are told each other, all rows. A token's
+Every process holds all weights (or its part of them, see `fsdp`) and, once they have exchanged them, all rows. A token's
 share in the loss is that of the whole step (see `microbatch`), so the sum over processes is the gradient that one process
 would have had, however rows were dealt out.
 """
@@ -45,25 +45,27 @@ def dealt(batches: Sequence[T], even: bool = False) -> list[tuple[T, bool]]:
 def add_up(
     parameters: Sequence[torch.nn.Parameter],
     tally: Tally,
-    said: Sequence[Tally],
+    tallies: Sequence[Tally],
     columns: Sequence[np.ndarray],
     device: torch.device,
 ) -> None:
-    """Sum gradients, the tally that every process has said, and (R,) columns over the processes, in place; nothing to do in
+    """Sum gradients, the tallies of all processes, and (R,) columns over the processes, in place; nothing to do in
     a single one.
 
     Columns are zero (or NaN, the same everywhere) where another process had the row. lr_scale and the statistics' names
     come from the first process that computed anything. A loss that is not finite in one is not finite in all.
     """
-    if len(said) == 1:
+    if len(tallies) == 1:
         return
-    worked = next((one for one in said if one.tokens), said[0])
+    worked = next((one for one in tallies if one.tokens), tallies[0])
     tally.lr_scale = worked.lr_scale
     for sums in ("stats", "counted"):
-        told: list[dict[str, float]] = [getattr(one, sums) for one in said]
-        setattr(tally, sums, {n: sum(t.get(n, 0.0) for t in told) for n in dict.fromkeys(n for t in told for n in t)})
+        summed: list[dict[str, float]] = [getattr(one, sums) for one in tallies]
+        setattr(
+            tally, sums, {n: sum(t.get(n, 0.0) for t in summed) for n in dict.fromkeys(n for t in summed for n in t)}
+        )
     for name in ("loss", "gap", "kl", "tokens"):
-        setattr(tally, name, sum(getattr(one, name) for one in said))
+        setattr(tally, name, sum(getattr(one, name) for one in tallies))
     for column in columns:
         whole = torch.from_numpy(column).to(device)
         dist.all_reduce(whole)

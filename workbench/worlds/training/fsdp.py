@@ -1,4 +1,4 @@
-"""Weights, gradients and optimiser states divided between processes, for models that one GPU cannot train.
+"""FSDP: weights, gradients and optimiser states sharded between processes, for models one GPU cannot train.
 
 FSDP2 (`torch.distributed.fsdp.fully_shard`): each process holds a part of every tensor and gathers a layer while it
 computes it. A pass does not go through the model's own forward (a prefix is computed once for its answers, logits exist

@@ -1,4 +1,4 @@
-"""A leash on the policy: its divergence from the weights it began with.
+"""KL penalty to the initial weights (k3 estimator): what keeps a policy near where it began.
 
 The estimator is k3 (Schulman, "Approximating KL divergence", as in the GRPO paper, eq. 4): with d = log ref - log pi,
 k3 = exp(d) - 1 - d, never negative, its mean over samples of pi is KL(pi || ref).

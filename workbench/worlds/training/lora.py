@@ -74,11 +74,6 @@ def plain_weights(model: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
         yield f"{owner}.{kind}", weight_of(adapted[owner]) if merge else value
 
 
-def merged(model: torch.nn.Module) -> dict[str, torch.Tensor]:
-    """All of `plain_weights`."""
-    return dict(plain_weights(model))
-
-
 @contextmanager
 def off(model: torch.nn.Module) -> Iterator[None]:
     """Inside, the model computes without its adapters."""

@@ -1,4 +1,4 @@
-"""What a model asks of a machine: memory for training, and which dtype is fast."""
+"""Memory that training needs, and the dtype that a device computes fast in."""
 
 from __future__ import annotations
 

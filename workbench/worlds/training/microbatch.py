@@ -1,4 +1,4 @@
-"""One optimiser step in pieces: which rows stand together, what each token weighs in the whole, sums over the pieces."""
+"""Gradient accumulation over micro-batches: which rows stand together, what a token weighs, sums over them."""
 
 from __future__ import annotations
 

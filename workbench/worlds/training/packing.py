@@ -1,4 +1,4 @@
-"""Training passes over one stream of tokens: no padding between rows, one compiled layer for all lengths.
+"""Sequence packing: training passes over one stream of tokens, without padding, one compiled layer for all lengths.
 
 Rows of any lengths stand behind each other within a budget of tokens; attention knows where each begins (varlen flash
 attention), everything else is per token. The number of tokens is the only shape that changes, and torch.compile is told
@@ -20,7 +20,7 @@ import torch.nn.functional as F
 from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedModel
 
-from workbench.worlds.engines.forward import token_statistics
+from workbench.worlds.engines.forward import padded, token_statistics
 from workbench.worlds.engines.llama import rotate, supported
 from workbench.worlds.training import lora
 from workbench.worlds.training.microbatch import sent
@@ -185,11 +185,7 @@ class StreamPolicy(Policy):
         rows = np.concatenate(sequences)
         answers = [lines.tokens.row(i) for i in rows]
         one = stream([lines.prefixes[lines.owner[i]] for i in rows], answers, ALIGNED, self.model.device)
-        logp, entropy = self.passes(one)
-        lengths = torch.as_tensor(one.lengths, device=logp.device)
-        mask = torch.arange(int(one.lengths.max()), device=logp.device) < lengths[:, None]
-        full = torch.zeros(mask.shape, device=logp.device)
-        return full.masked_scatter(mask, logp), full.masked_scatter(mask, entropy), mask
+        return padded(*self.passes(one), one.lengths.tolist())
 
     def passes(self, one: Stream) -> tuple[torch.Tensor, torch.Tensor]:
         """(A,) float32 log-probability and entropy of every answer token; differentiable."""

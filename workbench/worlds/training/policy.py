@@ -1,4 +1,4 @@
-"""The model that learns: fp32 weights, AdamW, and one exact optimiser step from any number of micro-batches.
+"""Policy update: fp32 weights, AdamW, and one exact optimiser step from any number of micro-batches.
 
 A loss is given per token; the means over tokens or rollouts are those of the whole optimiser step, so the gradient
 does not depend on how rows were cut into micro-batches. Prompts are run once for all their rows in the update too.
@@ -14,22 +14,19 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from safetensors.torch import load_file
 from transformers import PreTrainedModel
 
 from workbench import validate
-from workbench.models.pretrained import quiet
 from workbench.parallel import processes
 from workbench.types import Advantage, Batch, Loss, Ragged
 from workbench.worlds.engines.forward import answer_statistics
 from workbench.worlds.engines.forward import pack as pack_sequences
-from workbench.worlds.training import data_parallel, fsdp, lora
+from workbench.worlds.training import data_parallel, fsdp, lora, saving
 from workbench.worlds.training.activation_checkpointing import recomputed
 from workbench.worlds.training.kl_reference import Reference, divergence
 from workbench.worlds.training.microbatch import Lines, Tally, pack, sent, shares
 
 LossFn = Callable[[Batch], Loss]
-OPTIMIZER = "optimizer.pt"
 
 
 def checked(
@@ -231,11 +228,11 @@ class Policy:
 
         later: list[tuple[np.ndarray, torch.Tensor]] = []
         # where weights are divided, the others are in the middle of a pass: an error ends its process then
-        said = processes.gather_results(passes) if self._pass is None else processes.gather(passes())
+        tallies = processes.gather_results(passes) if self._pass is None else processes.gather(passes())
         for rows, mean in later:
             per_row[rows] += mean.double().cpu().numpy()
         summed = self.parameters if self._pass is None else []  # a sharded backward pass has added up its gradients
-        data_parallel.add_up(summed, tally, said, [per_row, norms], self.model.device)
+        data_parallel.add_up(summed, tally, tallies, [per_row, norms], self.model.device)
         norm, skipped = self._step(tally) if len(active) else (0.0, "")
         done = {
             **tally.scalars(),
@@ -302,51 +299,13 @@ class Policy:
         return norm, skipped
 
     def save(self, folder: Path) -> None:
-        """Write weights (transformers format), optimiser and version into an existing folder.
-
-        With LoRA the weights are merged, so that any reader can use the folder; the adapters stand beside them. Of several
-        processes the first one writes, and weights that are divided are gathered."""
-        state, optimizer = None, self.optimizer.state_dict()
-        if lora.present(self.model):
-            state = lora.merged(self.model)
-        if self._pass is not None:
-            tied = set(self.model.all_tied_weights_keys)
-            state = fsdp.gathered({n: p for n, p in self.model.state_dict().items() if n not in tied})
-            optimizer = fsdp.gathered(optimizer)
-
-        def write() -> None:
-            if lora.present(self.model):
-                lora.save(self.model, folder)
-            with quiet():
-                self.model.save_pretrained(folder, state_dict=state)
-            torch.save({"optimizer": optimizer, "version": self.version}, folder / OPTIMIZER)
-
-        processes.on_first(write)
+        """Write weights (transformers format), optimiser and version into an existing folder; see `saving.save_training`."""
+        saving.save_training(folder, self.model, self.optimizer, self.version, sharded=self._pass is not None)
 
     def load(self, folder: Path) -> None:
-        """Take weights, optimiser and version from a folder that `save` wrote for the same architecture.
-
-        With LoRA the adapters are taken; the weights under them must be those that they were trained on."""
-        if lora.present(self.model):
-            lora.load(self.model, folder)
-        else:
-            self._load_weights(folder)
-        kept = torch.load(folder / OPTIMIZER, map_location=self.model.device, weights_only=True)
-        if self._pass is not None:
-            kept["optimizer"] = fsdp.divided(kept["optimizer"], self.parameters)
-        self.optimizer.load_state_dict(kept["optimizer"])
-        self.version = int(kept["version"])
-
-    def _load_weights(self, folder: Path) -> None:
-        state = load_file(folder / "model.safetensors", device=str(self.model.device))
-        if self._pass is not None:
-            held = self.model.state_dict()
-            state = {name: fsdp.part_of(t, held[name]) if name in held else t for name, t in state.items()}
-        missing, unexpected = self.model.load_state_dict(state, strict=False)
-        tied = set(self.model.all_tied_weights_keys)
-        if set(missing) - tied or unexpected:
-            names = sorted(set(missing) - tied)[:3] + list(unexpected)[:3]
-            raise ValueError(f"{folder} was saved from another architecture: {names} do not match")
+        """Take weights, optimiser and version from a folder that `save` wrote for the same architecture."""
+        sharded = self._pass is not None
+        self.version = saving.load_training(folder, self.model, self.optimizer, self.parameters, sharded=sharded)
 
 
 def _acts(advantage: Advantage) -> np.ndarray:

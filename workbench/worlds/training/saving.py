@@ -1,15 +1,23 @@
-"""How the files of a world get into their folder: whole, or not at all."""
+"""Atomic checkpoint folders: the files of a world appear whole, or not at all."""
 
 from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
+import torch
+from safetensors.torch import load_file
+from transformers import PreTrainedModel
+
+from workbench.models.pretrained import quiet
 from workbench.parallel import processes
+from workbench.worlds.training import fsdp, lora
+
+OPTIMIZER = "optimizer.pt"
 
 
 @contextmanager
@@ -40,3 +48,55 @@ def _publish(draft: Path, folder: Path) -> None:
         shutil.rmtree(old)
     else:
         draft.rename(folder)
+
+
+def save_training(
+    folder: Path, model: PreTrainedModel, optimizer: torch.optim.Optimizer, version: int, *, sharded: bool
+) -> None:
+    """Write weights (transformers format), optimiser and version into an existing folder.
+
+    With LoRA the weights are merged, so that any reader can use the folder; the adapters stand beside them. Of several
+    processes the first one writes, and weights that are sharded are gathered."""
+    adapted = lora.present(model)
+    state, kept = dict(lora.plain_weights(model)) if adapted else None, optimizer.state_dict()
+    if sharded:
+        tied = set(model.all_tied_weights_keys)
+        state = fsdp.gathered({n: p for n, p in model.state_dict().items() if n not in tied})
+        kept = fsdp.gathered(kept)
+
+    def write() -> None:
+        if adapted:
+            lora.save(model, folder)
+        with quiet():
+            model.save_pretrained(folder, state_dict=state)
+        torch.save({"optimizer": kept, "version": version}, folder / OPTIMIZER)
+
+    processes.on_first(write)
+
+
+def load_training(
+    folder: Path,
+    model: PreTrainedModel,
+    optimizer: torch.optim.Optimizer,
+    parameters: Sequence[torch.nn.Parameter],
+    *,
+    sharded: bool,
+) -> int:
+    """Take weights and optimiser that `save_training` wrote for the same architecture; the version.
+
+    With LoRA the adapters are taken; the weights under them must be those that they were trained on."""
+    if lora.present(model):
+        lora.load(model, folder)
+    else:
+        state = load_file(folder / "model.safetensors", device=str(model.device))
+        if sharded:
+            held = model.state_dict()
+            state = {name: fsdp.part_of(t, held[name]) if name in held else t for name, t in state.items()}
+        missing, unexpected = model.load_state_dict(state, strict=False)
+        tied = set(model.all_tied_weights_keys)
+        if set(missing) - tied or unexpected:
+            names = sorted(set(missing) - tied)[:3] + list(unexpected)[:3]
+            raise ValueError(f"{folder} was saved from another architecture: {names} do not match")
+    kept = torch.load(folder / OPTIMIZER, map_location=model.device, weights_only=True)
+    optimizer.load_state_dict(fsdp.divided(kept["optimizer"], parameters) if sharded else kept["optimizer"])
+    return int(kept["version"])

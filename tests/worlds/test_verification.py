@@ -18,7 +18,7 @@ from workbench.tasks.isolated import Isolated
 from workbench.tasks.task import Task
 from workbench.types import Budget, Cut, Plan, Ragged, Rollouts
 from workbench.worlds.engines.graph_engine import GraphEngine
-from workbench.worlds.live.verification import Judging, filled
+from workbench.worlds.live.verification import Verification, filled
 from workbench.worlds.live.world import LiveWorld
 
 from .conftest import pool_of, toy_model, toy_tokenizer
@@ -132,13 +132,13 @@ def test_verdicts_are_those_given_at_the_end(grown, monkeypatch):
     early = world_of(digits)
     rows = early.sample(PLAN, *hooks)
     late = world_of(digits)
-    make = Judging.__init__
+    make = Verification.__init__
 
     def waits(self, task, pool):
         make(self, task, pool)
         self.early = False
 
-    monkeypatch.setattr(Judging, "__init__", waits)
+    monkeypatch.setattr(Verification, "__init__", waits)
     expected = late.sample(PLAN, *hooks)
     for name in ("id", "text", "answer", "failure", "finish"):
         assert getattr(rows, name).tolist() == getattr(expected, name).tolist(), name
