@@ -1,4 +1,4 @@
-"""Settings as people write them: a name that is known, a value of its kind and in its range; else one sentence says so.
+"""Validation of settings: a name that is known, a value of its kind and in its range; else one sentence says what is wrong.
 
 A temperature of -1, or a gradient clipped at -1, would train without complaint and to no use.
 """
@@ -32,7 +32,7 @@ def nearest(name: object, names: Iterable[str]) -> str:
 
 def number(name: str, value: object, low: float, high: float = math.inf) -> float:
     """A number from low to high."""
-    if isinstance(value, bool) or not isinstance(value, Real) or not low <= value <= high:
+    if isinstance(value, bool) or not isinstance(value, Real) or value < low or not value <= high:
         allowed = f"from {low:g} to {high:g}" if high < math.inf else f"of at least {low:g}"
         raise ValueError(f"{name} must be a number {allowed}, got {value!r}")
     return float(value)
@@ -40,10 +40,10 @@ def number(name: str, value: object, low: float, high: float = math.inf) -> floa
 
 def whole(name: str, value: object, low: int = 1, high: int = MOST) -> int:
     """A whole number from low to high."""
-    if isinstance(value, bool) or not isinstance(value, Real) or not low <= value <= high or value % 1 != 0:
+    if isinstance(value, bool) or not isinstance(value, Real) or value < low or not value <= high or value % 1 != 0:
         allowed = f"from {low} to {high}" if high < MOST else f"of at least {low}"
         raise ValueError(f"{name} must be a whole number {allowed}, got {value!r}")
-    return int(value)
+    return int(value)  # type: ignore[arg-type]  every Real here is a whole number
 
 
 def one_of(name: str, value: object, allowed: Collection[object]) -> None:

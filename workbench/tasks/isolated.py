@@ -1,4 +1,4 @@
-"""Verifiers that are not ours run in processes of their own, with a time and a memory limit for each.
+"""Sandbox for custom verifiers (reward functions): processes of their own, with a time and a memory limit for each.
 
 A verifier that raises, hangs, dies, eats memory or returns nonsense costs one null reward and never the run. Each of
 `workers` processes takes the next completion as soon as it is free, so one that hangs holds up no other; it is killed

@@ -1,4 +1,4 @@
-"""Mixes of families: a pool to train on, a fixed evaluation set, and questions reserved for teaching.
+"""Data mixture of families: a pool to train on, a fixed evaluation set, and questions reserved for teaching.
 
 A quarter of all questions, chosen by content hash and so the same under every seed, is reserved: `teaching` alone
 gives them out, which keeps a small model's supervised data apart from any pool. From the rest the evaluation set is

@@ -1,4 +1,4 @@
-"""Prompts as token ids: one chat turn without a system message, then the start of the answer.
+"""Chat templates: a prompt as token ids, one turn without a system message, then the start of the answer.
 
 SmolLM2's template adds a system line of 17 tokens when none is given. There is no switch for it, so the prompt is
 rendered once with a system message of our own and everything up to its end is cut off. A tokenizer without a chat

@@ -1,4 +1,4 @@
-"""More evaluation sets beside a task's own, each under a name: what is trained must show on other questions too.
+"""Several evaluation sets of one task, each under a name: what is trained must show on other questions too.
 
 The sets become one evaluation pool, whose extra column "set" holds the name of each prompt, "" for the task's own.
 A set of families is their evaluation questions; a table is a set as a whole.
@@ -37,12 +37,12 @@ class BySet:
             mine = np.flatnonzero(named == name)
             if not len(mine):
                 continue
-            said = verifier([text[i] for i in mine], pool, rows[mine])
-            answer[mine], failure[mine] = said.answer, said.failure
-            if said.message is not None:
-                message[mine] = said.message
-            reward[mine], correct[mine] = said.reward, said.correct
-            for part, value in said.parts.items():
+            verdicts = verifier([text[int(i)] for i in mine], pool, rows[mine])
+            answer[mine], failure[mine] = verdicts.answer, verdicts.failure
+            if verdicts.message is not None:
+                message[mine] = verdicts.message
+            reward[mine], correct[mine] = verdicts.reward, verdicts.correct
+            for part, value in verdicts.parts.items():
                 parts.setdefault(part, np.full(n, np.nan))[mine] = value
         return Verdicts(answer, reward, correct, parts, failure, message)
 
@@ -51,7 +51,7 @@ def with_sets(task: Task, sets: Mapping[str, object], *, seed: int = 0) -> Task:
     """The task with more evaluation sets: name -> whatever `load` takes. Their questions leave the training pool.
 
     Raises ValueError for a set whose answers are longer or end otherwise than the task's."""
-    pools, verifiers, asked = [_marked(task.evaluation, "")], {"": task.verifier}, set[str]()
+    pools, verifiers, held_out = [_marked(task.evaluation, "")], {"": task.verifier}, set[str]()
     for name, source in sets.items():
         if not re.fullmatch(r"[\w-]{1,40}", name):
             raise ValueError(f"an evaluation set is named by letters, digits, _ and -, not {name!r}")
@@ -62,16 +62,14 @@ def with_sets(task: Task, sets: Mapping[str, object], *, seed: int = 0) -> Task:
                 f"{task.max_tokens} and {task.stop}; give the task the same max_tokens and stop (task_options)"
             )
         own = _joined([made.pool, made.evaluation]) if loading.is_table(source) else made.evaluation
-        asked |= set(own.ids.tolist())
+        held_out |= set(own.ids.tolist())
         pools.append(_marked(own, name))
         verifiers[name] = made.verifier
-    kept = np.array([i not in asked for i in task.pool.ids.tolist()], bool)
+    kept = np.array([i not in held_out for i in task.pool.ids.tolist()], bool)
     notes = task.notes
     if not kept.all():
         notes += (f"{int((~kept).sum())} prompts of the evaluation sets were taken out of the pool.",)
-    return replace(
-        task, pool=task.pool.take(kept), evaluation=_joined(pools), verifier=BySet(verifiers), notes=notes
-    )  # fmt: skip
+    return replace(task, pool=task.pool.take(kept), evaluation=_joined(pools), verifier=BySet(verifiers), notes=notes)
 
 
 def _marked(pool: Pool, name: str) -> Pool:

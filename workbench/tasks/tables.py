@@ -1,4 +1,4 @@
-"""Tasks from a table with a prompt and an answer column: JSON lines, a `datasets` table, Parquet, rows in memory.
+"""Data sets with a prompt and an answer column: JSON lines, a Hugging Face data set, Parquet, CSV, rows in memory.
 
 Every cell is checked when the table is read, with the row in the error, so that nothing fails in the middle of a
 run. The evaluation set is held out by content hash: it depends on neither the order of the rows nor the seed, and

@@ -1,4 +1,4 @@
-"""A task: prompts to train on, prompts to evaluate on, and how an answer is judged."""
+"""A task: training prompts, evaluation prompts, and the verifier (reward function) of their answers."""
 
 from __future__ import annotations
 
@@ -6,20 +6,12 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from html import escape
-from typing import NamedTuple
 
 import numpy as np
 
 from workbench.tasks.prompts import Tokenizer, encode, stop_ids
 from workbench.tasks.verifiers import Verdicts, Verifier
 from workbench.types import Pool, Rollouts
-
-
-class _Stratum(NamedTuple):
-    name: str
-    level: str
-    pool: int
-    evaluation: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,19 +95,21 @@ class Task:
             extra=extra,
         )
 
-    def _strata(self) -> list[_Stratum]:
+    def _strata(self) -> list[tuple[str, str, int, int]]:
+        """(name, level, prompts in the pool, prompts in the evaluation set) of each stratum."""
         both = np.concatenate([self.pool.stratum, self.evaluation.stratum])
         level = {}
         for p in (self.evaluation, self.pool):
             level |= dict(zip(p.stratum, p.extra.get("level", np.full(len(p), "")), strict=True))
         return [
-            _Stratum(n, level[n], int((self.pool.stratum == n).sum()), int((self.evaluation.stratum == n).sum()))
+            (n, level[n], int((self.pool.stratum == n).sum()), int((self.evaluation.stratum == n).sum()))
             for n in dict.fromkeys(both)
         ]
 
     def __repr__(self) -> str:
-        strata = ", ".join(f"{s.name} {s.pool}" for s in self._strata()[:6])
-        more = ", ..." if len(self._strata()) > 6 else ""
+        known = self._strata()
+        strata = ", ".join(f"{name} {n}" for name, _, n, _ in known[:6])
+        more = ", ..." if len(known) > 6 else ""
         return (
             f"Task({self.name!r}: {len(self.pool)} prompts, {len(self.evaluation)} for evaluation, "
             f"{self.max_tokens} tokens at most; {strata}{more})"
@@ -124,8 +118,8 @@ class Task:
     def _repr_html_(self) -> str:
         strata = self._strata()
         rows = "".join(
-            f"<tr><td>{escape(s.name)}</td><td>{escape(s.level)}</td><td>{s.pool}</td><td>{s.evaluation}</td></tr>"
-            for s in strata[:40]
+            f"<tr><td>{escape(name)}</td><td>{escape(level)}</td><td>{n}</td><td>{held_out}</td></tr>"
+            for name, level, n, held_out in strata[:40]
         )
         if len(strata) > 40:
             rows += f"<tr><td>and {len(strata) - 40} more</td><td></td><td></td><td></td></tr>"

@@ -1,4 +1,4 @@
-"""Built-in verifiers: what was answered, how near it is, and whether it is right.
+"""Built-in verifiers (reward functions): what was answered, how near it is, and whether it is right.
 
 With rewards of 0 and 1 and a baseline inside that range the sign of an advantage cannot flip hard: a small group's
 mean never passes a reward. So the built-in rewards are graded, a weighted sum of three parts in [0, 1]:
@@ -120,7 +120,7 @@ def _share(got: Sequence, expected: Sequence) -> float:
     return right / longest if longest else 1.0
 
 
-class Seen(NamedTuple):
+class Comparison(NamedTuple):
     """Answers found and their three parts, (R,) each."""
 
     answer: list[str | None]
@@ -129,17 +129,17 @@ class Seen(NamedTuple):
     exactness: np.ndarray
 
 
-def number(text: Sequence[str], expected: Sequence[str], prefilled: Sequence[bool]) -> Seen:
+def number(text: Sequence[str], expected: Sequence[str], prefilled: Sequence[bool]) -> Comparison:
     """One number; whole numbers must be equal to the last digit, others within 1e-9 of their size."""
     answer = [one_number(t, p) for t, p in zip(text, prefilled, strict=True)]
     target = [numbers(e)[-1] for e in expected]
     value = np.array([np.nan if a is None else float(a) for a in answer], float)
     exactness = np.array([_same(a, e) for a, e in zip(answer, target, strict=True)], float)
     closeness = np.where(exactness == 1, 1.0, near(value, np.array([float(e) for e in target], float)))
-    return Seen(answer, np.array([a is not None for a in answer], float), closeness, exactness)
+    return Comparison(answer, np.array([a is not None for a in answer], float), closeness, exactness)
 
 
-def in_order(text: Sequence[str], expected: Sequence[str], prefilled: Sequence[bool]) -> Seen:
+def in_order(text: Sequence[str], expected: Sequence[str], prefilled: Sequence[bool]) -> Comparison:
     """Numbers in order: the first k found against the k expected; closeness = share right before the first wrong."""
     answer, form, close = [], [], []
     for t, e in zip(text, expected, strict=True):
@@ -149,33 +149,35 @@ def in_order(text: Sequence[str], expected: Sequence[str], prefilled: Sequence[b
         form.append(float(len(got) == len(target)))
         close.append(_share([float(x) for x in got], [float(x) for x in target]))
     closeness = np.array(close, float)
-    return Seen(answer, np.array(form, float), closeness, (closeness == 1).astype(float))
+    return Comparison(answer, np.array(form, float), closeness, (closeness == 1).astype(float))
 
 
-def word(text: Sequence[str], expected: Sequence[str], prefilled: Sequence[bool]) -> Seen:
+def word(text: Sequence[str], expected: Sequence[str], prefilled: Sequence[bool]) -> Comparison:
     """The first word, whatever its case; closeness = share of right characters."""
     found = [_WORD.search(_head(t)) for t in text]
     answer = [f.group() if f else None for f in found]
     close = [_share((a or "").casefold(), e.strip().casefold()) for a, e in zip(answer, expected, strict=True)]
     closeness = np.array(close, float)
-    return Seen(answer, np.array([a is not None for a in answer], float), closeness, (closeness == 1).astype(float))
+    return Comparison(
+        answer, np.array([a is not None for a in answer], float), closeness, (closeness == 1).astype(float)
+    )
 
 
-def text_(text: Sequence[str], expected: Sequence[str], prefilled: Sequence[bool]) -> Seen:
+def whole_text(text: Sequence[str], expected: Sequence[str], prefilled: Sequence[bool]) -> Comparison:
     """The whole completion, white space at the ends and its amount aside; closeness = share of right characters."""
     # a completion longer than what is looked at must not be cut into a right one
     answer = [" ".join(t[: max(LOOK, 2 * len(e))].split()) or None for t, e in zip(text, expected, strict=True)]
     target = [" ".join(e.split()) for e in expected]
     close = [_share(a or "", e) for a, e in zip(answer, target, strict=True)]
     exact = [float((a or "") == e) for a, e in zip(answer, target, strict=True)]
-    return Seen(answer, np.array([a is not None for a in answer], float), np.array(close, float), np.array(exact))
+    return Comparison(answer, np.array([a is not None for a in answer], float), np.array(close, float), np.array(exact))
 
 
-_BY_KIND: dict[str, Callable[[Sequence[str], Sequence[str], Sequence[bool]], Seen]] = {
+_BY_KIND: dict[str, Callable[[Sequence[str], Sequence[str], Sequence[bool]], Comparison]] = {
     "number": number,
     "list": in_order,
     "word": word,
-    "text": text_,
+    "text": whole_text,
 }
 
 
@@ -202,10 +204,10 @@ class Graded:
             here = np.flatnonzero(kind == k)
             source = rows[here]
             prefilled = [p != "" for p in pool.prefix[source]]
-            seen = _BY_KIND[k]([text[int(i)] for i in here], pool.answer[source].tolist(), prefilled)
-            answer[here] = seen.answer
+            found = _BY_KIND[k]([text[int(i)] for i in here], pool.answer[source].tolist(), prefilled)
+            answer[here] = found.answer
             for name in PARTS:
-                parts[name][here] = getattr(seen, name)
+                parts[name][here] = getattr(found, name)
         correct = parts["exactness"].copy()
         graded = sum(WEIGHTS[name] * parts[name] for name in PARTS)
         reward = graded if self.rewards == "graded" else correct.copy()

@@ -11,6 +11,7 @@ import operator
 import re
 from collections.abc import Callable, Iterator
 from fractions import Fraction
+from functools import partial
 
 import numpy as np
 
@@ -52,22 +53,17 @@ def _expression(question: str) -> str:
     return found.group().strip()
 
 
-def _arithmetic(question: str, answer: str) -> Question | None:
+def _arithmetic(question: str, answer: str, form: str = "What is {}?") -> Question | None:
     text = _expression(question)
-    return Question(f"What is {text}?", f"{text} =", answer) if value(text) == Fraction(answer) else None
+    return Question(form.format(text), f"{text} =", answer) if value(text) == Fraction(answer) else None
 
 
-def _calculate(question: str, answer: str) -> Question | None:
-    text = _expression(question)
-    return Question(f"Calculate {text}.", f"{text} =", answer) if value(text) == Fraction(answer) else None
+_calculate = partial(_arithmetic, form="Calculate {}.")
 
 
-def _pair(name: str) -> Callable[[str, str], Question]:
-    def ask(question: str, answer: str) -> Question:
-        pair = " and ".join(re.findall(r"[0-9]+", question))
-        return Question(f"What is the {name} of {pair}?", f"The {name} of {pair} is", answer)
-
-    return ask
+def _pair(question: str, answer: str, name: str) -> Question:
+    pair = " and ".join(re.findall(r"[0-9]+", question))
+    return Question(f"What is the {name} of {pair}?", f"The {name} of {pair} is", answer)
 
 
 def _sequence(question: str, answer: str) -> Question:
@@ -94,10 +90,13 @@ def _backward(question: str, answer: str) -> Question:
     return Question(question, f"{question.split(': ')[-1].strip()} ->", answer)
 
 
-Ask = Callable[[str, str], Question | None]
+Reader = Callable[[str, str], Question | None]
+"""(question, answer) of reasoning-gym -> the question as it is asked here, None to leave it out."""
 
 
-def _family(name: str, level: str, kind: str, pass_rate: float, data_set: str, ask: Ask, **settings: object) -> Family:
+def _family(
+    name: str, level: str, kind: str, pass_rate: float, data_set: str, read: Reader, **settings: object
+) -> Family:
     def stream(rng: np.random.Generator) -> Iterator[Question]:
         import reasoning_gym
 
@@ -105,7 +104,7 @@ def _family(name: str, level: str, kind: str, pass_rate: float, data_set: str, a
         rows = reasoning_gym.create_dataset(data_set, size=size, seed=int(rng.integers(2**31)), **settings)
         for i in range(size):
             row = rows[i]
-            question = ask(row["question"], row["answer"])
+            question = read(row["question"], row["answer"])
             if question is not None:
                 yield question
 
@@ -118,8 +117,8 @@ FAMILIES = [
     _family("rg basic_arithmetic", "middle", "number", 0.40, "basic_arithmetic", _calculate,
             min_terms=2, max_terms=3, min_digits=1, max_digits=1, allow_parentheses=False, allow_negation=False),
     _family("rg products", "middle", "number", 0.47, "products", _arithmetic, min_digits=1, max_digits=2),
-    _family("rg gcd", "hard", "number", 0.16, "gcd", _pair("greatest common divisor"), max_value=30),
-    _family("rg lcm", "hard", "number", 0.27, "lcm", _pair("least common multiple"), max_value=12),
+    _family("rg gcd", "hard", "number", 0.16, "gcd", partial(_pair, name="greatest common divisor"), max_value=30),
+    _family("rg lcm", "hard", "number", 0.27, "lcm", partial(_pair, name="least common multiple"), max_value=12),
     _family("rg number_sequence", "out", "number", 0.04, "number_sequence", _sequence,
             min_terms=4, max_terms=5, min_value=0, max_value=20, max_complexity=1),
     _family("rg chain_sum 3t", "out", "number", 0.08, "chain_sum", _arithmetic,
