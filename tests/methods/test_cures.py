@@ -54,7 +54,7 @@ def test_rollouts_follow_the_first_look() -> None:
     first = steps[3][0]["cures"]
     for states, step in steps[4:]:
         sigma = first.sigma(step.prompts)
-        assert (states["cures"].looks.tried == 4).all()
+        assert (states["cures"].profile.tried == 4).all()
         order = np.argsort(sigma, kind="stable")
         assert (np.diff(step.plan.n[order]) >= -1).all()
         assert (step.plan.n[sigma == 0] == 0).all() or not sigma.any()

@@ -110,8 +110,8 @@ def test_the_profile_is_made_in_the_loop_and_paid_for() -> None:
     purposes = [set(step.rollouts.purpose) for _, step in steps]
     assert purposes == [{"profile"}] * 4 + [{"train"}] * 8
     state = steps[3][0]["sgpo"]
-    assert (state.looks.made == 8).all()
-    assert state.looks.tried[1] == 0
+    assert (state.profile.made == 8).all()
+    assert state.profile.tried[1] == 0
     for _, step in steps[:4]:
         assert not step.advantage.keep.any()
     for _, step in steps[4:]:

@@ -17,7 +17,7 @@ from workbench.methods.sgpo import Sgpo
 from workbench.methods.xrpo import grant
 from workbench.numerics.beliefs import check_counts
 from workbench.numerics.estimators import group_advantages
-from workbench.numerics.profiling import Looks
+from workbench.numerics.profiling import Profile
 from workbench.testing.scripted import draft_of, pool_of, rollouts_of
 from workbench.types import Advantage, Budget, Draft, Frontier, Plan, Ragged, Rollouts
 
@@ -281,7 +281,7 @@ def filter_external(groups: Sequence[Mapping], node: str, group_size: int) -> li
 def _members(method: Sgpo, p_hat: np.ndarray) -> list[np.ndarray]:
     """(M,) bool for each phase: who is in it, by a profile of these rates."""
     one = np.ones(len(p_hat))
-    course = sgpo.Course(Looks(one * method.n_profile, one, p_hat), 0, np.zeros(len(p_hat), np.int64))
+    course = sgpo.Course(Profile(one * method.n_profile, one, p_hat), 0, np.zeros(len(p_hat), np.int64))
     return [method._members(course, phase) for phase in range(len(method.buckets))]
 
 

@@ -195,8 +195,8 @@ class Adhint(Method):
         if not (self.train_hints and lead.any() and rollouts.role is not None and rollouts.entropy is not None):
             return advantage
         mask = selective_mask(lead, rollouts.role.lengths, value)
-        told = advantage.tokens
-        tokens = np.repeat(value, rollouts.role.lengths) if told is None else told.values.copy()
+        before = advantage.tokens
+        tokens = np.repeat(value, rollouts.role.lengths) if before is None else before.values.copy()
         for k in np.flatnonzero(lead).tolist():
             here = slice(*rollouts.role.offsets[k : k + 2])
             tokens[here] *= entropy_gate(rollouts.entropy.row(k), int(lead[k])) * mask[k, : rollouts.role.lengths[k]]

@@ -20,7 +20,7 @@ CARD = Card(
     source="code",
     deviations=(
         "a row's version is that of its first token; rows that a newer policy finished carry its tokens under their head",
-        "rows without behaviour log-probabilities weigh 1: they are not told from rows of the present policy",
+        "rows without behaviour log-probabilities weigh 1: they look like rows of the present policy",
         "LongCat's objective is left out: its constants are not published",
     ),
     watch="lag of what is trained, weights between behaviour and proximal policy, share of tokens filtered",

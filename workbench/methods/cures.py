@@ -1,4 +1,4 @@
-"""CurES: a paid first look at a slice of the pool, then prompts by sqrt(p(1-p)) and rollouts by gradient spread."""
+"""CurES, a curriculum: a paid first look at a slice of the pool, then prompts by sqrt(p(1-p)), rollouts by gradient spread."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from workbench.numerics import beta as beta_law
 from workbench.numerics.apportion import apportion
 from workbench.numerics.beliefs import Belief, set_rows
 from workbench.numerics.picks import largest, smallest
-from workbench.numerics.profiling import Looks, affordable, look
+from workbench.numerics.profiling import Profile, affordable, profile_plan
 from workbench.stages import Card, Method
 from workbench.types import Draft, Picked, Plan, Pool, Step
 
@@ -37,11 +37,11 @@ CARD = Card(
 
 
 class Slices(NamedTuple):
-    """part (N,) int64 slice of each prompt; looks = first looks since its slice began; accepted, tried (N,) scored
+    """part (N,) int64 slice of each prompt; profile = first looks since its slice began; accepted, tried (N,) scored
     training rollouts since then; iteration = slices finished; updates = training steps on the present one."""
 
     part: np.ndarray
-    looks: Looks
+    profile: Profile
     accepted: np.ndarray
     tried: np.ndarray
     iteration: int
@@ -55,14 +55,14 @@ class Slices(NamedTuple):
 
     def sigma(self, rows: np.ndarray) -> np.ndarray:
         """(K,) spread that the first look found, norms 1; 1/2, the largest, where there was none."""
-        n = self.looks.tried[rows]
-        a = self.looks.solved[rows] / np.maximum(n, 1)
+        n = self.profile.tried[rows]
+        a = self.profile.solved[rows] / np.maximum(n, 1)
         return np.where(n > 0, np.sqrt(a * (1 - a)), 0.5)
 
     @property
     def belief(self) -> Belief:
         """Beta(accepted + 1, wrong + 1) over first looks and training together."""
-        accepted, tried = self.accepted + self.looks.solved, self.tried + self.looks.tried
+        accepted, tried = self.accepted + self.profile.solved, self.tried + self.profile.tried
         return Belief(accepted + 1, tried - accepted + 1)
 
 
@@ -98,13 +98,13 @@ class Cures(Method):
         n = len(pool)
         n_parts = min(self.slices, max(n // self.slice_min, 1))
         part = np.random.default_rng([self.seed, n]).permutation(n) * n_parts // max(n, 1)
-        return Slices(part, Looks.none(n), np.zeros(n), np.zeros(n), 0, 0)
+        return Slices(part, Profile.none(n), np.zeros(n), np.zeros(n), 0, 0)
 
     def observe(self, state: Slices, step: Step) -> Slices:
         """Count outcomes; after its updates the slice ends, and the next one begins with nothing known of it."""
         rows, solved, tried = step.evidence(len(state.part))
         state = state._replace(
-            looks=state.looks.add(step.rollouts, "probe"),
+            profile=state.profile.add(step.rollouts, "probe"),
             accepted=set_rows(state.accepted, rows, state.accepted[rows] + solved),
             tried=set_rows(state.tried, rows, state.tried[rows] + tried),
             updates=state.updates + bool((step.rollouts.purpose == "train").any()),
@@ -114,14 +114,14 @@ class Cures(Method):
         state = state._replace(iteration=state.iteration + 1, updates=0)
         goes_on = (state.distance > 0).astype(float)
         return state._replace(
-            looks=Looks(*(goes_on * column for column in state.looks)),
+            profile=Profile(*(goes_on * column for column in state.profile)),
             accepted=goes_on * state.accepted,
             tried=goes_on * state.tried,
         )
 
     def _owed(self, state: Slices) -> np.ndarray:
         """(N,) int64 rollouts that the first look still owes to prompts of the slice; none once updates have begun."""
-        return state.looks.owed(self.n_probe) * ((state.distance == 0) & (state.updates == 0))
+        return state.profile.owed(self.n_probe) * ((state.distance == 0) & (state.updates == 0))
 
     def reveal(self, state: Slices) -> Mapping[str, np.ndarray]:
         """mean with its central 90 % interval, tried = scored rollouts behind it, sigma of the first look, and slices to
@@ -167,7 +167,7 @@ class Cures(Method):
         share = round(draft.budget.rollouts * len(fresh) / draft.budget.prompts)
         owed = self._owed(state)[fresh]
         if owed.all():
-            return look(fresh, owed, share, "probe")
+            return profile_plan(fresh, owed, share, "probe")
         sigma = state.sigma(fresh)
         n = apportion(sigma, share, floor=min(self.n_min, share // len(fresh)))
         return Plan(fresh, n, why={"sigma": sigma})

@@ -25,7 +25,7 @@ CARD = Card(
     code="https://github.com/Computer-use-agents/dart-gui",
     source="code",
     deviations=(
-        "a group that the budget cannot give its wish is cut in proportion",
+        "a group that the budget cannot give what it asks is cut in proportion",
         "the pool holds the newest success of a prompt; the replaced failure stays in the step, out of the loss",
         "no limit of steps and no choice of steps by entropy: tasks here have one turn; no KL to a reference model (beta 0.1 in the paper)",
     ),
@@ -140,14 +140,14 @@ class Dart(Method):
         return {"mean": mean, "low": low, "high": high, "rate": state.rate, "wish": state.rollout_n.astype(float)}
 
     def allocate(self, state: Memory, draft: Draft, rng: np.random.Generator) -> Plan:
-        """What each fresh prompt wishes, cut in proportion where the budget has less; the rest is saved."""
+        """What each fresh prompt asks for, cut in proportion where the budget has less; the rest is saved."""
         fresh = draft.fresh
         if not len(fresh):
             return Plan(fresh, fresh)
         share = round(draft.budget.rollouts * len(fresh) / draft.budget.prompts)
-        rate, wish = state.rate[fresh], state.rollout_n[fresh]
-        n = wish if wish.sum() <= share else apportion(wish, share, floor=1)
-        return Plan(fresh, n, why={"rate": rate, "wish": wish.astype(float)})
+        rate, wanted = state.rate[fresh], state.rollout_n[fresh]
+        n = wanted if wanted.sum() <= share else apportion(wanted, share, floor=1)
+        return Plan(fresh, n, why={"rate": rate, "wish": wanted.astype(float)})
 
     def replay(self, state: Memory, rollouts: Rollouts, draft: Draft, rng: np.random.Generator) -> Rollouts:
         """One earlier success for every plain group of this step that has none."""

@@ -179,14 +179,14 @@ class DotsRr(Method):
 
     def select(self, state: Memory, draft: Draft, rng: np.random.Generator) -> Picked:
         """Draws without replacement (Gumbel's trick) among what this cycle has not seen; the share sigma after cycle 0."""
-        luck = rng.gumbel(size=len(state.d_hat))
+        noise = rng.gumbel(size=len(state.d_hat))
         rows = draft.candidates()
         wanted = draft.wanted
         if draft.round == 0 and state.steps >= self.mu:
             wanted = min(wanted, max(round(self.sigma * wanted), 1))
         d_hat = state.d_hat[rows]
         distance = np.abs(d_hat - self.target)
-        score = luck[rows] - distance / self.tau
+        score = noise[rows] - distance / self.tau
         unseen = np.flatnonzero(~state.taken[rows])
         if len(unseen) >= wanted:
             best = unseen[largest(score[unseen], wanted)]

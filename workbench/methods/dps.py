@@ -158,7 +158,7 @@ class Dps(Method):
     def select(self, state: Chains, draft: Draft, rng: np.random.Generator) -> Picked:
         """The candidates with the best scores; which are candidates, and who wins a tie, is drawn."""
         rows = draft.candidates()
-        luck = rng.random(len(state.times_sampled))[rows]
-        rows = rows[smallest(luck, ceil(self.candidate_ratio * draft.wanted))]
+        uniform = rng.random(len(state.times_sampled))[rows]
+        rows = rows[smallest(uniform, ceil(self.candidate_ratio * draft.wanted))]
         worth = score(state.mu_prior[:, rows], self.entropy_weight)
         return Picked.among(rows, largest(worth, draft.wanted), partly=state.mu_prior[PARTLY, rows], score=worth)

@@ -1,4 +1,4 @@
-"""DUMP: which source of prompts to draw from, by the size of its recent advantages and how rarely it was seen."""
+"""DUMP, a curriculum over sources of prompts: drawn by the size of their recent advantages and how rarely they were seen."""
 
 from __future__ import annotations
 
@@ -49,11 +49,11 @@ def ucb_and_probs(learnability: ArrayLike, counts: ArrayLike, tau: float = 0.1) 
 
 
 def spread(
-    probs: np.ndarray, source: np.ndarray, luck: np.ndarray, places: int, rng: np.random.Generator
+    probs: np.ndarray, source: np.ndarray, uniform: np.ndarray, places: int, rng: np.random.Generator
 ) -> np.ndarray:
-    """Positions of `places` candidates: sources drawn by probs (D,), inside a source the smallest luck, each once.
+    """Positions of `places` candidates: sources drawn by probs (D,), inside a source the smallest uniform number, each once.
 
-    source (M,) int64, luck (M,). Places that a source cannot fill are drawn again among those that still can."""
+    source (M,) int64, uniform (M,) in 0..1. Places that a source cannot fill are drawn again among those that still can."""
     size = np.bincount(source, minlength=len(probs))
     taken = np.zeros(len(probs), np.int64)
     left = min(places, len(source))
@@ -64,7 +64,7 @@ def spread(
         taken = np.minimum(taken + rng.multinomial(left, weight / weight.sum()), size)
         left = min(places, len(source)) - int(taken.sum())
     picked = [
-        rows[smallest(luck[rows], k)]
+        rows[smallest(uniform[rows], k)]
         for d, k in enumerate(taken.tolist())
         if k
         for rows in [np.flatnonzero(source == d)]
@@ -151,7 +151,7 @@ class Dump(Method):
     def select(self, state: Bandit, draft: Draft, rng: np.random.Generator) -> Picked:
         """A source for every place, then its candidates in random order."""
         rows = draft.candidates()
-        luck = rng.random(len(state.source))[rows]
+        uniform = rng.random(len(state.source))[rows]
         arms, source = ucb_and_probs(state.learnability, state.counts, self.tau), state.source[rows]
-        best = spread(arms.probs, source, luck, draft.wanted, rng)
+        best = spread(arms.probs, source, uniform, draft.wanted, rng)
         return Picked.among(rows, best, ucb=arms.ucb[source], prob=arms.probs[source])

@@ -1,4 +1,4 @@
-"""GRPO and its close relatives: group-relative advantages and a clipped policy loss."""
+"""GRPO: group-relative advantages, and a clipped policy loss with importance sampling ratios."""
 
 from __future__ import annotations
 

@@ -144,10 +144,10 @@ class GrpoRoc(Method):
         order = _by_id(r)
         key = np.where(r.reward > 0, self._penalty(r), 0.0)
         if self.mode == "paper":
-            luck = np.empty(len(r))
-            luck[np.argsort(order)] = rng.exponential(size=len(r))
+            waiting = np.empty(len(r))
+            waiting[np.argsort(order)] = rng.exponential(size=len(r))
             # the smallest of exponentials divided by weights are a weighted draw; a clean success all but always stays
-            key = luck * np.where(r.reward > 0, np.maximum(key, 1e-3), 1.0)
+            key = waiting * np.where(r.reward > 0, np.maximum(key, 1e-3), 1.0)
         kept = resampled(reward, key, r.group, n_keep, self.min_zero, self.min_nonzero, order)
         advantage = advantage.drop(~kept, "not_resampled")
         made = group_advantages(np.where(advantage.keep, r.reward, np.nan), r.group, "grpo", self.eps)

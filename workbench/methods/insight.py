@@ -58,9 +58,9 @@ def mutual_information(alpha: ArrayLike, beta: ArrayLike, K: int) -> np.ndarray:
     x, y = np.where(closed, a, 1.0), np.where(closed, b, 1.0)
     s = np.arange(K + 1.0)
     after = beta_entropy(x[..., None] + s, y[..., None] + K - s)
-    told = beta_entropy(x, y) - (beta_binomial_pmf(x, y, K) * after).sum(axis=-1)
-    told = np.where(many, 0.5 * np.log1p(K / np.where(many, a + b, 1.0)), told)
-    return np.where(proper, np.maximum(told, 0.0), 0.0)
+    information = beta_entropy(x, y) - (beta_binomial_pmf(x, y, K) * after).sum(axis=-1)
+    information = np.where(many, 0.5 * np.log1p(K / np.where(many, a + b, 1.0)), information)
+    return np.where(proper, np.maximum(information, 0.0), 0.0)
 
 
 class Worth(NamedTuple):
@@ -79,8 +79,8 @@ def wmi(alpha: ArrayLike, beta: ArrayLike, K: int, eta: float = 3.0, mu: float =
     a, b = np.asarray(alpha, float), np.asarray(beta, float)
     phi = a / np.where(a + b > 0, a + b, 1.0)
     weight = phi * (1 - phi) * np.exp(-eta * (phi - mu) ** 2)
-    told = mutual_information(a, b, K)
-    return Worth(phi, weight, told, weight * told)
+    information = mutual_information(a, b, K)
+    return Worth(phi, weight, information, weight * information)
 
 
 Criterion: TypeAlias = Literal["wmi", "difficulty", "evidence"]
@@ -142,13 +142,13 @@ class Insight(Method):
     def select(self, state: Belief, draft: Draft, rng: np.random.Generator) -> Picked:
         """The best of `candidate_ratio` random candidates for each place; among equals, who was drawn first."""
         rows = draft.candidates()
-        luck = rng.random(len(state.alpha))[rows]
-        rows = rows[smallest(luck, ceil(self.candidate_ratio * draft.wanted))]
+        uniform = rng.random(len(state.alpha))[rows]
+        rows = rows[smallest(uniform, ceil(self.candidate_ratio * draft.wanted))]
         a, b = state.alpha[rows], state.beta[rows]
         if self.criterion == "wmi":
             worth = wmi(a, b, self.K, self.eta, self.mu)
-            told = {"weight": worth.weight, "information": worth.mutual_information}
-            return Picked.among(rows, largest(worth.score, draft.wanted), **told, score=worth.score)
+            information = {"weight": worth.weight, "information": worth.mutual_information}
+            return Picked.among(rows, largest(worth.score, draft.wanted), **information, score=worth.score)
         if self.criterion == "difficulty":
             phi_bar = a / (a + b)
             return Picked.among(rows, smallest(np.abs(phi_bar - 0.5), draft.wanted), phi_bar=phi_bar)

@@ -18,7 +18,7 @@ CARD = Card(
         "the minimum is over earlier tokens only and may exceed 1",
         "log ratios are clamped to +-20 before the exponential",
     ),
-    watch="token, product and MinPRO weights by position, share of capped tokens, where the running minimum stands",
+    watch="token, product and MinPRO weights by position, share of capped tokens, value of the running minimum",
 )
 
 _CLAMP = 20.0

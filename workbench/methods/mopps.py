@@ -119,10 +119,10 @@ class Mopps(Method):
 
     def select(self, state: Belief, draft: Draft, rng: np.random.Generator) -> Picked:
         """The candidates whose draws lie best. All draws are columns over the whole pool, so that a prompt meets the
-        same luck whatever else is in the pipeline. draw = the drawn rate, distance = its own to the target or the band."""
+        same draws whatever else is in the pipeline. draw = the drawn rate, distance = its own to the target or the band."""
         rows, n = draft.candidates(), len(state.alpha)
-        luck, order = rng.random(n), rng.random(n)
-        rows = rows[np.sort(smallest(luck[rows], ceil(self.ts_ratio * draft.wanted)))]
+        uniform, order = rng.random(n), rng.random(n)
+        rows = rows[np.sort(smallest(uniform[rows], ceil(self.ts_ratio * draft.wanted)))]
         if self.strategy == "uniform":
             return Picked.among(rows, smallest(order[rows], draft.wanted))
         draws = draw(*state, rng)[rows]

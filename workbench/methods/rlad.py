@@ -1,4 +1,4 @@
-"""RLAD: the teacher stands in the anchor of the clipped ratio, so imitation goes where the advantage points."""
+"""RLAD: the teacher is in the anchor of the clipped ratio, so imitation goes where the advantage points."""
 
 from __future__ import annotations
 

@@ -96,7 +96,7 @@ class Sapo(Method):
         if not foreign.any():
             return rollouts
         n_groups = int(rollouts.group.max()) + 1
-        luck = rng.random(n_groups)
+        uniform = rng.random(n_groups)
         stats = describe(rollouts.reward, rollouts.group, n_groups)
         theirs = np.zeros(n_groups, bool)
         theirs[rollouts.group[foreign]] = True
@@ -107,7 +107,7 @@ class Sapo(Method):
         own = np.unique(rollouts.group[~foreign])
         right = np.isin(size, size[own])
         eligible = np.flatnonzero(theirs & fresh & right & ~stats.settled)
-        total = -(stats.mean * stats.n)[eligible] if self.ranked else luck[eligible]
+        total = -(stats.mean * stats.n)[eligible] if self.ranked else uniform[eligible]
         chosen = eligible[smallest(total, compose(len(own), len(eligible), *self._parts(len(own))).external)]
         return rollouts.take(~foreign | np.isin(rollouts.group, chosen))
 

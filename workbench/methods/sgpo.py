@@ -1,4 +1,4 @@
-"""sGPO: one profile of the pool under the first policy decides what is trained, in which order, in how large groups."""
+"""sGPO, a curriculum from one profile of the pool: what is trained, in which order, in how large groups."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from workbench.numerics import beta as beta_law
 from workbench.numerics.apportion import apportion
 from workbench.numerics.beliefs import check_counts
 from workbench.numerics.picks import smallest
-from workbench.numerics.profiling import Looks, affordable, look
+from workbench.numerics.profiling import Profile, affordable, profile_plan
 from workbench.stages import Card, Method
 from workbench.types import Draft, Picked, Plan, Pool, Step
 
@@ -57,9 +57,9 @@ def _n_mixed(n_unsolved: int, fraction: float) -> int:
 
 
 class Course(NamedTuple):
-    """looks = the profile; phase = position among the buckets; visits (N,) int64 training visits in this phase."""
+    """profile = the profile; phase = position among the buckets; visits (N,) int64 training visits in this phase."""
 
-    looks: Looks
+    profile: Profile
     phase: int
     visits: np.ndarray
 
@@ -90,28 +90,28 @@ class Sgpo(Method):
 
     def init(self, pool: Pool) -> Course:
         """The pool's own profile where it has one; else nothing is known."""
-        looks = Looks.none(len(pool))
+        profile = Profile.none(len(pool))
         if "profile_n" in pool.extra and "profile_successes" in pool.extra:
             n, s = (np.asarray(pool.extra[c], float) for c in ("profile_n", "profile_successes"))
             check_counts(s, n)
-            looks = Looks(np.full(len(pool), float(self.n_profile)), n, s)
-        return Course(looks, 0, np.zeros(len(pool), np.int64))
+            profile = Profile(np.full(len(pool), float(self.n_profile)), n, s)
+        return Course(profile, 0, np.zeros(len(pool), np.int64))
 
     def _members(self, state: Course, phase: int) -> np.ndarray:
         """(N,) bool: the phase's cluster, its unsolved ones, and prompts whose profile could not be scored."""
-        n = state.looks.tried
-        p_hat = state.looks.solved / np.maximum(n, 1)
+        n = state.profile.tried
+        p_hat = state.profile.solved / np.maximum(n, 1)
         learnable = (p_hat > 0) & (p_hat <= self.threshold) & (_bucket(p_hat, self.buckets) == phase)
         unsolved = np.flatnonzero((n > 0) & (p_hat <= 0))
-        luck = np.random.default_rng([self.seed, self.buckets[phase]]).random(len(n))
-        mixed = unsolved[smallest(luck[unsolved], _n_mixed(len(unsolved), self.fraction))]
+        uniform = np.random.default_rng([self.seed, self.buckets[phase]]).random(len(n))
+        mixed = unsolved[smallest(uniform[unsolved], _n_mixed(len(unsolved), self.fraction))]
         learnable[mixed] = True
         return learnable | (n == 0)
 
     def observe(self, state: Course, step: Step) -> Course:
         """Count the profile; once it is whole, count visits, and go on when the phase has had its passes."""
-        owed = state.looks.owed(self.n_profile).any()
-        state = state._replace(looks=state.looks.add(step.rollouts, "profile"))
+        owed = state.profile.owed(self.n_profile).any()
+        state = state._replace(profile=state.profile.add(step.rollouts, "profile"))
         if owed:
             return state
         seen = np.unique(step.rollouts.prompt[(step.rollouts.purpose == "train") & (step.rollouts.ask >= 0)])
@@ -125,7 +125,7 @@ class Sgpo(Method):
     def reveal(self, state: Course) -> Mapping[str, np.ndarray]:
         """mean with its central 90 % interval, of the profile; profiled rollouts, the planned group size (0 = none), and
         1 for members of the present phase."""
-        n, s = state.looks.tried, state.looks.solved
+        n, s = state.profile.tried, state.profile.solved
         low, high = beta_law.interval(1 + s, 1 + n - s)
         size = np.zeros(len(n))
         for phase, g in enumerate(self.buckets):
@@ -143,11 +143,11 @@ class Sgpo(Method):
         """Prompts that lack a profile, if there are any; else members of the phase that were visited least, as many as
         the budget pays for, filled up from the next phases and at last with what the plan leaves out."""
         rows = draft.candidates()
-        luck = rng.random(len(state.visits))[rows]
-        owed = state.looks.owed(self.n_profile)[rows]
+        uniform = rng.random(len(state.visits))[rows]
+        owed = state.profile.owed(self.n_profile)[rows]
         if owed.any():
             lacking = np.flatnonzero(owed)
-            return Picked.among(rows, lacking[smallest(luck[lacking], draft.wanted)], owed=owed)
+            return Picked.among(rows, lacking[smallest(uniform[lacking], draft.wanted)], owed=owed)
         wanted = min(draft.wanted, max(draft.budget.rollouts // self.buckets[state.phase], 1))
         picked = np.empty(0, np.int64)
         for later in range(len(self.buckets) + 1):
@@ -156,9 +156,9 @@ class Sgpo(Method):
             phase = (state.phase + later) % len(self.buckets)
             inside = np.ones(len(rows), bool) if later == len(self.buckets) else self._members(state, phase)[rows]
             at = np.flatnonzero(inside & ~np.isin(rows, picked))
-            order = np.lexsort((luck[at], state.visits[rows[at]]))
+            order = np.lexsort((uniform[at], state.visits[rows[at]]))
             picked = np.concatenate([picked, rows[at[order[: wanted - len(picked)]]]])
-        n, s = state.looks.tried[picked], state.looks.solved[picked]
+        n, s = state.profile.tried[picked], state.profile.solved[picked]
         return Picked(picked, {"p_hat": np.where(n > 0, s / np.maximum(n, 1), np.nan)})
 
     def allocate(self, state: Course, draft: Draft, rng: np.random.Generator) -> Plan:
@@ -170,11 +170,11 @@ class Sgpo(Method):
         asked = draft.spent
         allowed = round(draft.budget.rollouts * max(1, len(draft.prompts) / draft.budget.prompts))
         left = max(allowed - asked, 0)
-        owed = state.looks.owed(self.n_profile)[fresh]
+        owed = state.profile.owed(self.n_profile)[fresh]
         if owed.all():
-            return look(fresh, owed, left, "profile")
-        n = state.looks.tried[fresh]
-        p_hat = state.looks.solved[fresh] / np.maximum(n, 1)
+            return profile_plan(fresh, owed, left, "profile")
+        n = state.profile.tried[fresh]
+        p_hat = state.profile.solved[fresh] / np.maximum(n, 1)
         sizes = np.asarray(self.buckets, np.int64)
         planned = (n > 0) & (p_hat > 0) & (p_hat <= self.threshold)
         size = np.where(planned, sizes[_bucket(p_hat, self.buckets)], sizes[state.phase])
@@ -185,7 +185,7 @@ class Sgpo(Method):
     def more(self, state: Course, draft: Draft) -> int:
         """As many further prompts as the step's budget pays for: still without a profile, or of the phase."""
         rows = draft.candidates()
-        owed = state.looks.owed(self.n_profile)
+        owed = state.profile.owed(self.n_profile)
         if owed[draft.prompts].all():
             return affordable(draft, int((owed[rows] > 0).sum()), self.n_profile)
         return affordable(draft, int(self._members(state, state.phase)[rows].sum()), self.buckets[state.phase])

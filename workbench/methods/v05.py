@@ -81,7 +81,7 @@ class Memory(NamedTuple):
     k: np.ndarray
 
 
-class _Looks(NamedTuple):
+class _Compared(NamedTuple):
     """State of the groups of a draft, (G,): scored rollouts, prior, and what follows; unit_variance."""
 
     prompt: np.ndarray
@@ -157,7 +157,7 @@ class V05(Method):
         belief = self._predictor(state).evidence(np.arange(len(state.k)))
         return columns(belief, {"k": state.k})
 
-    def _looks(self, state: Memory, rollouts: Rollouts, reward: np.ndarray) -> _Looks:
+    def _compared(self, state: Memory, rollouts: Rollouts, reward: np.ndarray) -> _Compared:
         """What the scored rewards (R,) of every group say against the prior."""
         n_groups = int(rollouts.group.max(initial=-1)) + 1
         stats = describe(reward, rollouts.group, n_groups)
@@ -173,7 +173,7 @@ class V05(Method):
         s = ((high - low) / 2) ** 2
         mean = np.clip(np.where(stats.n > 0, stats.mean, prior), low, high)
         mean = np.where(stats.settled & (stats.n > 0), stats.low, mean)
-        return _Looks(prompt, stats.n, prior, fuse(mean, prior, np.maximum(stats.n, 1), s), s)
+        return _Compared(prompt, stats.n, prior, fuse(mean, prior, np.maximum(stats.n, 1), s), s)
 
     def allocate(self, state: Memory, draft: Draft, rng: np.random.Generator) -> Plan:
         """k_init for fresh prompts; then one more for every plain group that still gains, while the budget lasts."""
@@ -187,21 +187,21 @@ class V05(Method):
             return Plan(fresh, fresh)
         rollouts = draft.rollouts
         plain = (rollouts.context == "") & (rollouts.purpose == "train")
-        looks = self._looks(state, rollouts, np.where(plain, rollouts.reward, np.nan))
-        worth = gain(looks.fusion.deviation_sq, looks.k, looks.unit_variance, self.mode)
-        c = looks.unit_variance / 256 if self.c is None else self.c
-        asked = np.bincount(rollouts.group, minlength=len(looks.k))  # unscored rollouts count against k_max
-        more = np.flatnonzero((worth > c) & (looks.k > 0) & (asked < self.k_max))
+        seen = self._compared(state, rollouts, np.where(plain, rollouts.reward, np.nan))
+        worth = gain(seen.fusion.deviation_sq, seen.k, seen.unit_variance, self.mode)
+        c = seen.unit_variance / 256 if self.c is None else self.c
+        asked = np.bincount(rollouts.group, minlength=len(seen.k))  # unscored rollouts count against k_max
+        more = np.flatnonzero((worth > c) & (seen.k > 0) & (asked < self.k_max))
         more = np.sort(more[largest(worth[more], left)])
-        why = {"prior": looks.prior[more], "gain": worth[more], "weight": looks.fusion.weight[more]}
-        return Plan(looks.prompt[more], np.ones(len(more), np.int64), why=why)
+        why = {"prior": seen.prior[more], "gain": worth[more], "weight": seen.fusion.weight[more]}
+        return Plan(seen.prompt[more], np.ones(len(more), np.int64), why=why)
 
     def estimate(self, state: Memory, advantage: Advantage, draft: Draft, rng: np.random.Generator) -> Advantage:
         """Reward minus the fused baseline, for every kept rollout; not divided by a spread."""
         rollouts = draft.rollouts
         reward = np.where(advantage.keep, rollouts.reward, np.nan)
         baseline = np.where(
-            advantage.keep, self._looks(state, rollouts, reward).fusion.baseline[rollouts.group], np.nan
+            advantage.keep, self._compared(state, rollouts, reward).fusion.baseline[rollouts.group], np.nan
         )
         value = np.where(advantage.keep, rollouts.reward - baseline, 0.0)
         return replace(advantage, value=value, baseline=baseline, tokens=None)

@@ -177,7 +177,7 @@ class Vade(Method):
         }
 
     def select(self, state: Memory, draft: Draft, rng: np.random.Generator) -> Picked:
-        """The candidates with the largest gain, drawn over the whole pool so that every prompt keeps its own luck."""
+        """The candidates with the largest gain, drawn over the whole pool so that every prompt keeps its own draw."""
         rows = draft.candidates()
         belief = self.belief(state)
         if self.score == "expected":

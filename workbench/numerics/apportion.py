@@ -1,4 +1,4 @@
-"""Whole numbers from shares: budgets are integers and are spent exactly."""
+"""Apportionment by largest remainder: whole numbers from shares, so that budgets are spent exactly."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Advantages of the GRPO family: what a reward is compared with, and by what it is scaled.
+"""Advantage normalisation of the GRPO family: what a reward is compared with, and by what it is scaled.
 
 Sources: GRPO 2402.03300, Dr. GRPO 2503.20783, RLOO 2402.14740, REINFORCE++ 2501.03262; TRL and verl where the
 papers leave the numbers open.

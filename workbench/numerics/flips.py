@@ -1,4 +1,4 @@
-"""Advantages that push a rollout the wrong way: labels, rates, and their chance before anything is sampled.
+"""Sign flips, advantages that push a rollout the wrong way: labels, rates, and their chance before anything is sampled.
 
 The reference of a prompt is b* = E[reward] under the policy version that made the group; the true sign of a rollout is
 that of r - b*, the observed sign that of its advantage. hard = opposite, vanish = the observed one is 0, spurious = the

@@ -1,4 +1,4 @@
-"""The trees that forked rollouts make: from each rollout's parent and place of fork to nodes without forks inside.
+"""Rollout trees of forked rollouts: from each rollout's parent and place of fork to nodes without forks inside.
 
 Rollouts hold their whole path, so parents and places are all that is needed; what is shared stands in one node.
 """
@@ -110,9 +110,9 @@ def trained_nodes(nodes: dict[str, list[Any]], step: Step) -> dict[str, list[Any
             end, at = begin, place[nodes["parent_id"][at]]
     made: dict[str, list[Any]] = {"trained": [], "untrained_reason": [], "trained_rows": [], "trained_leaves": []}
     columns = zip(count, leaves, fates, nodes["kind"], nodes["n_tokens"], strict=True)
-    for n, passing, told, kind, size in columns:
+    for n, passing, reasons, kind, size in columns:
         known = kind == "model" and size > 0
-        why = "zero_advantage" if "zero_advantage" in told else told.pop() if len(told) == 1 else "all below"
+        why = "zero_advantage" if "zero_advantage" in reasons else reasons.pop() if len(reasons) == 1 else "all below"
         made["trained"].append(n > 0 if known else None)
         made["untrained_reason"].append(None if not known else "" if n else why)
         made["trained_rows"].append(n if known else None)

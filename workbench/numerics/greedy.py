@@ -1,4 +1,4 @@
-"""A budget spent one unit at a time on the largest next gain, and the exact best split where gains are not concave."""
+"""Greedy budget allocation, one unit at a time to the largest next gain; the exact best split where gains are not concave."""
 
 from __future__ import annotations
 

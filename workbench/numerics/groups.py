@@ -1,4 +1,4 @@
-"""Statistics of groups given as an index column: one pass each, no loop over groups.
+"""Group statistics (mean, std, median) of groups given as an index column: one pass each, no loop over groups.
 
 A group is a value of `group` (R,) int64 in [0, n_groups). Nulls are NaN and are left out of every statistic; an
 empty group has n 0 and NaN elsewhere.

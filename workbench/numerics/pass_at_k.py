@@ -1,4 +1,4 @@
-"""What k samples of a prompt achieve, from n of them: one right at least, or the majority right. Exact, unbiased.
+"""pass@k and majority@k: what k samples of a prompt achieve, estimated from n of them. Exact, unbiased.
 
 Both are means over all subsets of k of the n samples, so that one evaluation with n samples gives every k up to n.
 """

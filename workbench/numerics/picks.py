@@ -1,4 +1,4 @@
-"""The k best of many scores, without sorting all of them; ties go to the lowest index."""
+"""Top-k selection: the k best of many scores, without sorting all of them; ties go to the lowest index."""
 
 from __future__ import annotations
 

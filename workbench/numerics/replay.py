@@ -1,4 +1,4 @@
-"""Rollouts of earlier steps kept in a state, and brought into a step again.
+"""Replay buffer: rollouts of earlier steps kept in a state, and brought into a step again.
 
 A row that no ask of the step made carries ask -1. The ledger counts it apart, and it is no evidence of difficulty.
 """

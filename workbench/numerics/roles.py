@@ -1,4 +1,4 @@
-"""Who wrote a token of a rollout: the policy, or a hint that it went on from.
+"""Token roles: who wrote a token of a rollout, the policy, or a hint that it went on from.
 
 Where hints are trained their tokens stand in front of the rollout's own, in every per-token column, and `role` tells
 them apart; length counts the rollout's own tokens alone, for those are what was generated.

@@ -1,4 +1,4 @@
-"""Sending the weights that changed, and only those, without loss.
+"""Sparse weight synchronisation: sending the weights that changed, and only those, without loss.
 
 After an optimiser step most weights round to the bfloat16 number they had before: an update below half a step of the
 format, |dw| < |w| / 256 about, vanishes in the copy that samples although the float32 master keeps it. So where the bits

@@ -1,4 +1,4 @@
-"""Half-widths of Student-t intervals, from the incomplete beta function; numpy has no t law."""
+"""Student-t intervals: half-widths from the incomplete beta function; numpy has no t law."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A tree of rollouts as a list of segments, and everything that is counted on it.
+"""Rollout trees as lists of segments: depth, values and token accounts.
 
 A segment is a run of tokens with one author and no fork inside. A flat rollout is the trivial case: one prompt and one
 model segment under it. Functions take segments or mappings with the same keys, parents before children, and return new

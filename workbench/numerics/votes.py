@@ -1,4 +1,4 @@
-"""Majority labels: what a group of answers says where nobody knows the right one (TTRL, 2504.16084)."""
+"""Majority vote labels: what a group of answers says where nobody knows the right one (TTRL, 2504.16084)."""
 
 from __future__ import annotations
 

@@ -216,7 +216,7 @@ class Arrol(Method):
         on more often than it says."""
         b = len(frontier)
         width, reason, chance = np.ones(b, np.int64), np.full(b, "", dtype=object), np.ones(b)
-        luck = rng.random(b)
+        uniform = rng.random(b)
         here = np.flatnonzero(frontier.due)
         memory = {HIDDEN: np.asarray(frontier.extra["hidden"], np.float32)} if self.features == "hidden" else {}
         known = state.step >= self.warmup and state.pos.sum() > 0 and state.neg.sum() > 0
@@ -230,7 +230,7 @@ class Arrol(Method):
         q = posterior(state.pos, state.neg, self.alpha, bin_index(score, self.n_bins)).q
         keep = survival(state.buffer, q, self.kappa, self.rho, self.lambda_, self.p_min, self.p_max).keep_prob
         chance[here] = keep
-        stop = luck[here] >= keep
+        stop = uniform[here] >= keep
         for p in np.unique(frontier.prompt[here]):
             mine = np.flatnonzero(frontier.prompt[here] == p)
             alive = int((frontier.prompt == p).sum()) - int(stop[mine].sum())

@@ -159,9 +159,9 @@ class Trace(Method):
     def select(self, state: Memory, draft: Draft, rng: np.random.Generator) -> Picked:
         """Of a random set of candidates those for which two rollouts are worth most."""
         n = len(state.right)
-        luck, order = rng.random(n), rng.random(n)
+        uniform, order = rng.random(n), rng.random(n)
         rows = draft.candidates()
-        rows = rows[smallest(luck[rows], ceil(self.pool_factor * draft.wanted))]
+        rows = rows[smallest(uniform[rows], ceil(self.pool_factor * draft.wanted))]
         v = self._belief(state, rows).mean
         best = np.lexsort((order[rows], -v * (1 - v)))[: draft.wanted]
         return Picked.among(rows, best, variance=v * (1 - v))

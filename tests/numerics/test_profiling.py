@@ -1,6 +1,6 @@
 import numpy as np
 
-from workbench.numerics.profiling import Looks, affordable, look
+from workbench.numerics.profiling import Profile, affordable, profile_plan
 from workbench.testing.scripted import draft_of, rollouts_of
 from workbench.types import Plan
 
@@ -9,15 +9,15 @@ def test_looks_count_their_purpose_and_nulls_as_made() -> None:
     rollouts = rollouts_of([[1, 0], [None, 1]])
     purpose = np.array(["probe", "train", "probe", "probe"], dtype=object)
     rollouts = rollouts.with_(purpose=purpose, correct=rollouts.reward)
-    got = Looks.none(2).add(rollouts, "probe")
+    got = Profile.none(2).add(rollouts, "probe")
     assert [column.tolist() for column in got] == [[1, 2], [1, 1], [1, 1]]
     assert got.owed(2).tolist() == [1, 0]
 
 
 def test_what_is_owed_is_asked_as_far_as_the_share_goes() -> None:
-    plan = look(np.array([4, 7]), np.array([4, 2]), 100, "probe")
+    plan = profile_plan(np.array([4, 7]), np.array([4, 2]), 100, "probe")
     assert (plan.prompt.tolist(), plan.n.tolist(), set(plan.purpose)) == ([4, 7], [4, 2], {"probe"})
-    assert look(np.array([4, 7]), np.array([4, 2]), 3, "probe").n.tolist() == [2, 1]
+    assert profile_plan(np.array([4, 7]), np.array([4, 2]), 3, "probe").n.tolist() == [2, 1]
 
 
 def test_a_step_takes_in_what_it_can_pay() -> None:
