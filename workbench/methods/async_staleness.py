@@ -1,4 +1,4 @@
-"""Bounded staleness: rollouts of older policies are admitted up to a lag, and weighed by how far the policy moved."""
+"""Asynchronous training with bounded staleness: a limit on the lag of rollouts, importance sampling weights on the rest."""
 
 from __future__ import annotations
 
