@@ -1,20 +1,28 @@
-"""Open a store by its URL: a folder, or a shared catalog ("ducklake:postgres:..."). Nothing else asks which of them it is."""
+"""Open a store by its URL: the storage backend of a folder, or of a shared catalog ("ducklake:postgres:...").
+
+`Store` and `Writer` are the same for both, and nothing else asks which of them it is. A reading backend takes commits into
+the tables `tail.*` of a DuckDB in memory; a writing one holds the lock of one rank of a run. url is what opens it again, a
+password included; where is the same as it may be shown.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from workbench.store.backends import Finding, Progress, ReaderBackend, Sizes, WriterBackend
 from workbench.store.folder import check, compaction
 from workbench.store.folder.reader import FolderReader
 from workbench.store.folder.writer import FolderWriter
+from workbench.store.records import Finding, Progress, Sizes
 from workbench.store.urls import is_shared
 
-# The modules of the shared catalog are imported on use: a folder needs none of them.
+if TYPE_CHECKING:  # and on use: a folder needs nothing of the shared catalog
+    from workbench.store.lake.reader import LakeReader
+    from workbench.store.lake.writer import LakeWriter
 
 
-def open_store(url: str | Path, threads: int = 2) -> ReaderBackend:
+def open_store(url: str | Path, threads: int = 2) -> FolderReader | LakeReader:
     """What reads the store at a URL; StoreError where there is none."""
     if is_shared(url):
         from workbench.store.lake.reader import LakeReader
@@ -23,7 +31,7 @@ def open_store(url: str | Path, threads: int = 2) -> ReaderBackend:
     return FolderReader(url)
 
 
-def open_writer(url: str | Path, run: str | None, name: str, rank: int) -> WriterBackend:
+def open_writer(url: str | Path, run: str | None, name: str, rank: int) -> FolderWriter | LakeWriter:
     """What writes a rank of a run, with its lock; the store is made where it is missing. run None: a new id from name."""
     if is_shared(url):
         from workbench.store.lake.writer import LakeWriter

@@ -15,11 +15,11 @@ import threading
 import time
 from collections.abc import Collection, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import duckdb
 import pyarrow as pa
 
-from workbench.store.backends import ReaderBackend
 from workbench.store.errors import ReadOnlyError, StoreError
 from workbench.store.open import open_store
 from workbench.store.questions import Ask, Questions, html_table
@@ -30,6 +30,10 @@ from workbench.store.sql_guard import Params, answered, one_reading
 from workbench.store.statements import quoted
 from workbench.types import Pool, Step
 
+if TYPE_CHECKING:
+    from workbench.store.folder.reader import FolderReader
+    from workbench.store.lake.reader import LakeReader
+
 MEMORY = "512MiB"
 """Of DuckDB in a reader: cached blocks of the base, what is not compacted, and queries, which spill beyond it."""
 
@@ -37,7 +41,7 @@ MEMORY = "512MiB"
 class Store:
     """Recorded runs, open for reading. Open it with `Store.open`; every query sees what is recorded by then."""
 
-    def __init__(self, backend: ReaderBackend, *, live: bool = True, threads: int = 2) -> None:
+    def __init__(self, backend: FolderReader | LakeReader, *, live: bool = True, threads: int = 2) -> None:
         self._backend = backend
         self.live = live
         self._lock = threading.RLock()

@@ -25,7 +25,7 @@ from workbench.store.errors import LedgerError, StoreError
 from workbench.store.open import open_writer
 from workbench.store.reader import Store
 from workbench.store.rows import ledger, tables, trees
-from workbench.store.rows.attempts import History, attempt_table, history, run_tables
+from workbench.store.rows.attempts import attempt_table, history, run_tables
 from workbench.store.rows.changes import Beliefs, Changes
 from workbench.store.rows.commit import Commit
 from workbench.store.rows.retention import Retention
@@ -91,17 +91,16 @@ class Writer:
         try:
             last, compacted = self._backend.progress()
             self._seq = last + 1
-            past = History(0, (start or 1) - 1, {})
+            self.attempt, self.step, self._carried = 0, (start or 1) - 1, {}
             if last >= 0 or ranks > 1:
                 with Store.open(self._backend.url) as store:
-                    past = history(store, self.run, rank, pool, start)
-            opening = [attempt_table(past, who or {}, ranks, self._retention, target)]
+                    self.attempt, self.step, self._carried = history(store, self.run, rank, pool, start)
+            opening = [attempt_table(self.attempt, self.step + 1, who or {}, ranks, self._retention, target)]
             if last < 0 and not rank:
                 opening[:0] = run_tables(experiment, world or {}, pool, evaluation, parent, parent_step, pieces or {})
         except BaseException:
             self._backend.close()
             raise
-        self.attempt, self.step, self._carried = past
         self.committed = self.step
         self.acting(who or {})
         self._compactor = Compactor(self._backend.compact, compacted, self._not_compacted, compacting)

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import duckdb
 
-from workbench.store.backends import Finding, Progress, Reader, silent
 from workbench.store.errors import StoreError
 from workbench.store.open import check_files
 from workbench.store.reader import Store
+from workbench.store.records import Finding, Progress, Reader, silent
 from workbench.store.urls import redacted
 
 

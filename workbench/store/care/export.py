@@ -14,11 +14,11 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from workbench.store.backends import Progress, silent
 from workbench.store.errors import StoreError
 from workbench.store.folder import files
 from workbench.store.folder.contents import fit
 from workbench.store.reader import Store
+from workbench.store.records import Progress, silent
 from workbench.store.schema import SCHEMA_VERSION, refuse_newer, tables
 from workbench.store.urls import only_folder
 

@@ -14,11 +14,11 @@ from pathlib import Path
 
 import duckdb
 
-from workbench.store.backends import Progress, silent
 from workbench.store.errors import RunBusyError
 from workbench.store.folder import files
 from workbench.store.folder.compaction import fold, publish, start_base
 from workbench.store.reader import Store
+from workbench.store.records import Progress, silent
 from workbench.store.rows.retention import TOKEN_COLUMNS
 from workbench.store.rows.tables import now
 from workbench.store.statements import quoted

@@ -12,9 +12,9 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from workbench.store.backends import Finding, Progress, Sizes
 from workbench.store.errors import Damaged, StoreError
 from workbench.store.folder import bundle, files
+from workbench.store.records import Finding, Progress, Sizes
 from workbench.store.schema import tables
 
 

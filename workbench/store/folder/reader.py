@@ -8,16 +8,16 @@ from pathlib import Path
 
 import duckdb
 
-from workbench.store.backends import News
 from workbench.store.errors import Damaged, StoreError
 from workbench.store.folder import files
 from workbench.store.folder.contents import batches
+from workbench.store.records import News
 from workbench.store.schema import SCHEMA_VERSION, WIDE, tables
 from workbench.store.statements import columns_of, quoted, transaction
 
 
 class FolderReader:
-    """A `ReaderBackend` over the files of a folder."""
+    """Reads the files of a folder; data is the only folder that queries may read."""
 
     def __init__(self, folder: str | Path) -> None:
         self.data = Path(folder).resolve()

@@ -17,7 +17,7 @@ from workbench.store.rows.attempts import check_id, proposed
 
 
 class FolderWriter:
-    """A `WriterBackend` of one rank of a run; RunBusyError where another process holds it. run None: a fresh id."""
+    """Writes one rank of a run; RunBusyError where another process holds it. run None: a fresh id."""
 
     remedy = "make room (or give write permission, or bring the folder back)"
 

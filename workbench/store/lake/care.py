@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from workbench.store.backends import Finding, Progress, Sizes
 from workbench.store.folder.check import whole
 from workbench.store.lake.catalog import Lake, attach, connect, reported
 from workbench.store.lake.lock import Lock, attach_to_write
+from workbench.store.records import Finding, Progress, Sizes
 from workbench.store.statements import columns_of
 
 KEPT = "1 hour"

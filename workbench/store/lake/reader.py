@@ -15,15 +15,15 @@ from pathlib import Path
 import duckdb
 import pyarrow as pa
 
-from workbench.store.backends import News
 from workbench.store.lake.catalog import Lake, attach, connect, reported
 from workbench.store.lake.lock import held, key_of
+from workbench.store.records import News
 from workbench.store.schema import WIDE, tables
 from workbench.store.statements import columns_of, insert, quoted, transaction
 
 
 class LakeReader:
-    """A `ReaderBackend` over a shared catalog."""
+    """Reads a shared catalog; data is the only folder that queries may read."""
 
     def __init__(self, url: str | Path, threads: int) -> None:
         self.lake = Lake.parse(url)

@@ -27,7 +27,7 @@ TRIES = 4
 
 
 class LakeWriter:
-    """A `WriterBackend` of one rank of a run; RunBusyError where another process holds it. run None: a fresh id."""
+    """Writes one rank of a run; RunBusyError where another process holds it. run None: a fresh id."""
 
     remedy = "see that the server runs and the data folder has room"
 

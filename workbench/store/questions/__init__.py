@@ -22,9 +22,9 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from workbench.store.backends import Reader
 from workbench.store.errors import QuestionError
 from workbench.store.frames import Frame, check_format, framed
+from workbench.store.records import Reader
 
 HERE = Path(__file__).parent
 REQUIRED = object()

@@ -9,10 +9,9 @@ import secrets
 import sys
 from collections.abc import Mapping
 from importlib import metadata
-from typing import NamedTuple
 
-from workbench.store.backends import Reader
 from workbench.store.errors import StoreError
+from workbench.store.records import Reader
 from workbench.store.rows import tables
 from workbench.store.rows.retention import Retention
 from workbench.types import Pool
@@ -37,16 +36,9 @@ def proposed(name: str) -> str:
     return f"{tables.now().date().isoformat()}-{slug}-{ending}"
 
 
-class History(NamedTuple):
-    """What a run holds before an attempt: the attempt's number, the last step that stays, rollouts carried out of it."""
-
-    attempt: int
-    step: int
-    carried: dict[str, int]
-
-
-def history(store: Reader, run: str, rank: int, pool: Pool, start: int | None) -> History:
-    """What earlier attempts recorded, up to the step before start (default: all that every rank recorded).
+def history(store: Reader, run: str, rank: int, pool: Pool, start: int | None) -> tuple[int, int, dict[str, int]]:
+    """Number of the attempt to come, last step that stays (default: of all that every rank recorded), and the rollouts
+    carried out of it (id -> tokens).
 
     Ranks go back together: one that opens takes the number of an attempt that another has begun."""
     row = store.sql(
@@ -68,7 +60,7 @@ def history(store: Reader, run: str, rank: int, pool: Pool, start: int | None) -
         " WHERE run = $run AND rank = $rank AND step <= $step GROUP BY rollout_id HAVING arg_max(fate, step) = 'carried'",
         {"run": run, "rank": rank, "step": step},
     )
-    return History(row["attempt"], step, dict(zip(*(c.to_pylist() for c in carried.columns), strict=True)))
+    return row["attempt"], step, dict(zip(*(c.to_pylist() for c in carried.columns), strict=True))
 
 
 def run_tables(
@@ -98,12 +90,12 @@ def run_tables(
 
 
 def attempt_table(
-    past: History, who: Mapping[str, list[str]], ranks: int, retention: Retention, target: int | None
+    attempt: int, start: int, who: Mapping[str, list[str]], ranks: int, retention: Retention, target: int | None
 ) -> tables.Tables:
     """Who acts, where, with which code, how far, and what is kept: recorded each time a run is opened."""
     row = {
-        "attempt": [past.attempt],
-        "from_step": past.step + 1,
+        "attempt": [attempt],
+        "from_step": start,
         "started": tables.now(),
         "pipeline": tables.to_json(who),
         "code_version": __version__,

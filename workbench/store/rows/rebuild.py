@@ -11,8 +11,8 @@ from dataclasses import fields, replace
 import numpy as np
 import pyarrow as pa
 
-from workbench.store.backends import Reader
 from workbench.store.errors import StoreError
+from workbench.store.records import Reader
 from workbench.store.rows.retention import TOKEN_COLUMNS, missing
 from workbench.store.rows.tables import array_of, columns_from_arrays
 from workbench.types import Advantage, Event, Node, Plan, Pool, Ragged, Resume, Rollouts, Step, Text
