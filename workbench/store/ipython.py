@@ -41,7 +41,7 @@ def register(shell: InteractiveShell) -> None:
 
     def sql(line: str, cell: str | None = None) -> Frame | None:
         given = LINE.parse_args(shlex.split(line) if cell is not None else [])
-        answer = ask(shell.user_ns, given.store, line if cell is None else cell, given.format)
+        answer = query(shell.user_ns, given.store, line if cell is None else cell, given.format)
         if given.name is None:
             return answer
         shell.user_ns[given.name] = answer
@@ -52,16 +52,16 @@ def register(shell: InteractiveShell) -> None:
     shell.register_magic_function(expand(sql), "line_cell", "sql")
 
 
-def ask(names: Mapping[str, object], store: str, query: str, format: str = "pandas") -> Frame:
+def query(names: Mapping[str, object], store: str, text: str, format: str = "pandas") -> Frame:
     """The answer of a store, named by a variable among names or by its folder, with $names bound from there.
 
     Raises QuestionError for a $name that is no variable, StoreError where there is no store."""
-    bound = sorted({n for s in duckdb.extract_statements(query) for n in s.named_parameters})
+    bound = sorted({n for s in duckdb.extract_statements(text) for n in s.named_parameters})
     missing = [n for n in bound if n not in names]
     if missing:
         raise QuestionError(f"the query names ${missing[0]}; give a variable {missing[0]} a value first")
     params = {n: names[n] for n in bound} or None
     if isinstance(there := names.get(store), Store):
-        return framed(there.sql(query, params), format)
+        return framed(there.sql(text, params), format)
     with Store.open(store) as opened:
-        return framed(opened.sql(query, params), format)
+        return framed(opened.sql(text, params), format)

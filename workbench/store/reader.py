@@ -41,9 +41,20 @@ MEMORY = "512MiB"
 class Store:
     """Recorded runs, open for reading. Open it with `Store.open`; every query sees what is recorded by then."""
 
+    url: str
+    """What `Store.open` takes to open it again, a password included."""
+    where: str
+    """The folder or URL as it may be shown: without a password."""
+    live: bool
+    """Whether a query takes in what was recorded since; otherwise only `refresh()` does."""
+    ask: Ask
+    """Named questions: `store.ask("reward_by_step", run=...)`."""
+    questions: Questions
+    """The named questions: print it, or call it for a table."""
+
     def __init__(self, backend: FolderReader | LakeReader, *, live: bool = True, threads: int = 2) -> None:
         self._backend = backend
-        self.live = live
+        self.url, self.where, self.live = backend.url, backend.where, live
         self._lock = threading.RLock()
         self._local = threading.local()
         self._spill = Path(tempfile.gettempdir()) / f"workbench-{os.getpid()}-{secrets.token_hex(4)}"
@@ -65,6 +76,7 @@ class Store:
         self._hidden = False
         self._latest: str | None = None
         self.ask = Ask(self)
+        self.questions = self.ask.questions
         self.refresh()
 
     @classmethod
@@ -107,21 +119,6 @@ class Store:
             self._backend.forget()
             self.refresh()
             return self._query(query, params)
-
-    @property
-    def url(self) -> str:
-        """What `Store.open` takes to open it again, a password included."""
-        return self._backend.url
-
-    @property
-    def where(self) -> str:
-        """The folder or URL as it may be shown: without a password."""
-        return self._backend.where
-
-    @property
-    def questions(self) -> Questions:
-        """The named questions: print it, or call it for a table."""
-        return self.ask.questions
 
     def runs(self) -> pa.Table:
         """One row per run, newest first: run, status, last_step, started, ..."""

@@ -84,7 +84,7 @@ class Writer:
             raise StoreError(f"rank {rank} is not one of {ranks} ranks, which count from 0")
         self.rank = rank
         self._backend = open_writer(url, run, str(experiment.get("name") or "run"), rank)
-        self.run = self._backend.run
+        self.run, self.url = self._backend.run, self._backend.url
         self._evaluated: set[int] = set()
         self._changes = Changes(len(pool), tolerance)
         self._closing = self._closed = False
@@ -93,7 +93,7 @@ class Writer:
             self._seq = last + 1
             self.attempt, self.step, self._carried = 0, (start or 1) - 1, {}
             if last >= 0 or ranks > 1:
-                with Store.open(self._backend.url) as store:
+                with Store.open(self.url) as store:
                     self.attempt, self.step, self._carried = history(store, self.run, rank, pool, start)
             opening = [attempt_table(self.attempt, self.step + 1, who or {}, ranks, self._retention, target)]
             if last < 0 and not rank:
@@ -112,11 +112,6 @@ class Writer:
             self._release()
             raise
         atexit.register(self._at_exit)
-
-    @property
-    def url(self) -> str:
-        """What `Store.open` takes to read it, a password included."""
-        return self._backend.url
 
     def acting(self, who: Mapping[str, list[str]], needs: frozenset[str] | None = None) -> None:
         """Name the methods that act from the next step on (verb -> names), and the token columns they need from now on,

@@ -138,11 +138,6 @@ def home(folder: Path, run: str, rank: int) -> Path:
     return folder / "commits" / run / f"r{rank}"
 
 
-def commit_folder(writer: Path, seq: int) -> Path:
-    """The directory of a commit."""
-    return writer / f"{seq:09d}"
-
-
 def commits_since(folder: Path, mark: Mapping[str, int]) -> tuple[list[Path], dict[str, int]]:
     """All commits after those that mark names by writer, and the mark that covers them too."""
     found: list[Path] = []
@@ -156,7 +151,7 @@ def commits_since(folder: Path, mark: Mapping[str, int]) -> tuple[list[Path], di
 
 def commits_after(writer: Path, seq: int) -> Iterator[tuple[int, Path]]:
     """(seq, directory) of the unbroken row of commits that follow seq."""
-    while (found := commit_folder(writer, seq + 1)).is_dir():
+    while (found := writer / f"{seq + 1:09d}").is_dir():
         seq += 1
         yield seq, found
 
@@ -165,7 +160,7 @@ def commit(writer: Path, seq: int, tables: Mapping[str, pa.Table]) -> int:
     """Write the tables that have rows as one commit; done twice it is done once.
 
     Returns the bytes that readers will hold until it is compacted. An error leaves no trace but the error."""
-    final = commit_folder(writer, seq)
+    final = writer / f"{seq:09d}"
     if final.is_dir():
         return 0
     scratch = final.with_suffix(".tmp")

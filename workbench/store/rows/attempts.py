@@ -86,7 +86,7 @@ def run_tables(
         "n_evaluation": 0 if evaluation is None else len(evaluation),
     }
     pools = {"train": pool} if evaluation is None else {"train": pool, "eval": evaluation}
-    return [{"runs": row}, tables.prompt_tables(pools), tables.array_table(tables.array_rows("tokens", pieces), 0)]
+    return [{"runs": row}, tables.prompt_tables(pools), tables.array_table(0, {"tokens": pieces})]
 
 
 def attempt_table(

@@ -138,8 +138,9 @@ def array_of(row: Mapping[str, Any]) -> np.ndarray:
     return made.reshape(row["shape"])
 
 
-def array_table(rows: Sequence[dict], step: int) -> Tables:
-    """The table `arrays` of such rows."""
+def array_table(step: int, scopes: Mapping[str, Mapping[str, object]]) -> Tables:
+    """The table `arrays`; scopes: scope -> arrays by name."""
+    rows = [row for scope, named in scopes.items() for row in array_rows(scope, named)]
     if not rows:
         return {}
     names = ("scope", "name", "dtype", "shape", "number", "whole", "text")
@@ -150,13 +151,13 @@ def array_table(rows: Sequence[dict], step: int) -> Tables:
 
 def prompt_tables(pools: Mapping[str, Pool]) -> Tables:
     """The prompts and their exact features; pools: train and, where there is one, eval."""
-    parts, rows = [], []
+    parts, scopes = [], {}
     for name, pool in pools.items():
         parts.append({"pool": np.full(len(pool), name, object), "position": np.arange(len(pool)), "prompt_id": pool.ids,
                       "stratum": pool.stratum, "text": pool.text, "answer": pool.answer, "prefix": pool.prefix})  # fmt: skip
-        rows += array_rows(f"{name}.features", pool.features) + array_rows(f"{name}.extra", pool.extra)
+        scopes |= {f"{name}.features": pool.features, f"{name}.extra": pool.extra}
     columns = {c: np.concatenate([np.asarray(p[c], object) for p in parts]) for c in parts[0]}
-    return {"prompts": columns, **array_table(rows, 0)}
+    return {"prompts": columns, **array_table(0, scopes)}
 
 
 def ask_tables(plan: Plan, pool: Pool) -> Tables:
@@ -263,9 +264,7 @@ def step_tables(step: Step, seen: Origins, pool: Pool, estimator: str, time: dat
             "zero": (a.value == 0) & _all_zero(a.tokens, len(r)),
         },
         **fate_table(s, r, seen, pool, row, step.fate, step.fate_reason),
-        **array_table(
-            array_rows("notes", step.plan.notes) + array_rows("rollouts.extra", r.extra) + array_rows("update", columns), s
-        ),
+        **array_table(s, {"notes": step.plan.notes, "rollouts.extra": r.extra, "update": columns}),
     }  # fmt: skip
     made["asks"]["step"] = s  # type: ignore[index]
     if scalars:

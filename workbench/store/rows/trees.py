@@ -59,6 +59,8 @@ class Forest:
         for i, tree in enumerate(c["tree_id"]):
             self.trees.setdefault(tree, []).append(i)
         self._derive()
+        self.end = {row: i for i, row in enumerate(self.row.tolist()) if row >= 0}
+        self.paths = {row: self._path(self.end[row]) for row in sorted(self.end)}
         self._check_rows()
 
     def segments(self, tree: str) -> list[Segment]:
@@ -72,23 +74,22 @@ class Forest:
             for i in self.trees[tree]
         ]  # fmt: skip
 
-    def path(self, i: int) -> list[int]:
-        """Places of the nodes from the root to a node."""
-        found = [int(i)]
-        while (parent := self.columns["parent_id"][found[-1]]) is not None:
-            found.append(self.at[parent])
-        return found[::-1]
+    def _path(self, i: int) -> list[int]:
+        """Places of the generated nodes from a node up to the root."""
+        path = [i]
+        while (parent := self.columns["parent_id"][path[-1]]) is not None:
+            path.append(self.at[parent])
+        return [j for j in path if self.columns["kind"][j] in GENERATED]
 
     def counted_once(self, seen: Origins) -> Origins:
         """The origins with every shared token booked to the first row that passes it; padding copies cost nothing."""
         inherited, visited = seen.inherited.copy(), set()
         c = self.columns
         copy = c.get("duplicate_of") or [None] * len(c["node_id"])
-        for i in self._ends():
-            path = [j for j in self.path(i) if c["kind"][j] in GENERATED]
-            if seen.origin[self.row[i]] == "generated":
+        for row, path in self.paths.items():
+            if seen.origin[row] == "generated":
                 shared = [j for j in path if j in visited or copy[j] is not None]
-                inherited[self.row[i]] += sum(int(c["n_tokens"][j]) for j in shared)
+                inherited[row] += sum(int(c["n_tokens"][j]) for j in shared)
             visited.update(path)
         tokens = np.where(seen.origin == "generated", self.rollouts.length - inherited, self.rollouts.length)
         return Origins(seen.origin, inherited, tokens)
@@ -104,11 +105,6 @@ class Forest:
             "prompt_id": pool.ids[self.rollouts.prompt[row]],
             "group_id": self.rollouts.group[row],
         }
-
-    def _ends(self) -> list[int]:
-        """Places of the nodes in which a rollout ends, in order of the rollouts."""
-        ends = np.flatnonzero(self.row >= 0)
-        return ends[np.argsort(self.row[ends])].tolist()
 
     def _derive(self) -> None:
         """Fill or check what follows: places, depths, values; status is that of the nearest cut, its own or above."""
@@ -140,16 +136,14 @@ class Forest:
     def _check_rows(self) -> None:
         """A row is as long as its path, a tree has one prompt, and no generated token is outside all rows."""
         c, r = self.columns, self.rollouts
-        covered = set()
-        for i in self._ends():
-            path = self.path(i)
-            covered.update(path)
-            tokens = sum(int(c["n_tokens"][j]) for j in path if c["kind"][j] in GENERATED)
-            if tokens != r.length[self.row[i]]:
+        for row, path in self.paths.items():
+            tokens = sum(int(c["n_tokens"][j]) for j in path)
+            if tokens != r.length[row]:
                 raise LedgerError(
-                    f"{self.name}: rollout {r.id[self.row[i]]} has {r.length[self.row[i]]} tokens, the path to its node "
-                    f"{c['node_id'][i]} has {tokens}"
+                    f"{self.name}: rollout {r.id[row]} has {r.length[row]} tokens, the path to its node "
+                    f"{c['node_id'][self.end[row]]} has {tokens}"
                 )
+        covered = set().union(*self.paths.values())
         for tree, members in self.trees.items():
             prompts = {int(r.prompt[self.row[i]]) for i in members if self.row[i] >= 0}
             if len(prompts) != 1:
