@@ -79,15 +79,18 @@ def check(step: Step, seen: Origins, pool: Pool) -> None:
     check_rows(name, rollouts, seen, pool)
     _check_asked(step, seen, pool)
     inside = np.isin(seen.origin, ("generated", "carried"))
-    known = inside & np.isin(step.fate, FATES)
-    for unit, made, met in (
-        ("rollouts", inside.astype(np.int64), known.astype(np.int64)),
-        ("tokens", np.where(inside, seen.tokens, 0), np.where(known, seen.tokens, 0)),
-    ):
-        difference = np.bincount(rollouts.prompt, made - met, minlength=len(pool))
-        if difference.any():
-            row = int(np.flatnonzero(difference)[0])
-            raise LedgerError(_unbalanced(step, seen, pool.ids[row], rollouts.prompt == row, inside, unit))
+    lost = inside & ~np.isin(step.fate, FATES)
+    if lost.any():  # nothing else unbalances rollouts or tokens: each row that came in meets one fate, with its tokens
+        prompt = int(rollouts.prompt[lost].min())
+        mine, first = inside & (rollouts.prompt == prompt), int(np.flatnonzero(lost & (rollouts.prompt == prompt))[0])
+        made = {o: int((mine & (seen.origin == o)).sum()) for o in ("generated", "carried")}
+        met = {f: int((mine & (step.fate == f)).sum()) for f in FATES}
+        raise LedgerError(
+            f"{name}, prompt {pool.ids[prompt]}: rollouts do not add up: generated {made['generated']} + carried in "
+            f"{made['carried']} != {' + '.join(f'{f} {n}' for f, n in met.items())} = {sum(met.values())}; rollout "
+            f"{rollouts.id[first]} has the fate {step.fate[first]!r}, which is not one of {', '.join(FATES)}. The step was "
+            "not recorded"
+        )
 
 
 def check_rows(name: str, rollouts: Rollouts, seen: Origins, pool: Pool) -> None:
@@ -132,18 +135,3 @@ def _check_asked(step: Step, seen: Origins, pool: Pool) -> None:
             f"back ({int(plan.n.sum())} and {int(got.sum())} in the step); a rollout that was given up must come back "
             "as a row with finish 'aborted' or a failure. The step was not recorded"
         )
-
-
-def _unbalanced(step: Step, seen: Origins, prompt: str, mine: np.ndarray, inside: np.ndarray, unit: str) -> str:
-    weight = np.ones(len(mine), np.int64) if unit == "rollouts" else seen.tokens
-    rows = mine & inside
-    made = {o: int(weight[rows & (seen.origin == o)].sum()) for o in ("generated", "carried")}
-    met = {f: int(weight[rows & (step.fate == f)].sum()) for f in FATES}
-    lost = rows & ~np.isin(step.fate, FATES)
-    first = int(np.flatnonzero(lost)[0])
-    parts = " + ".join(f"{f} {n}" for f, n in met.items())
-    return (
-        f"step {step.step}, prompt {prompt}: {unit} do not add up: generated {made['generated']} + carried in "
-        f"{made['carried']} != {parts} = {sum(met.values())}; rollout {step.rollouts.id[first]} has the fate "
-        f"{step.fate[first]!r}, which is not one of {', '.join(FATES)}. The step was not recorded"
-    )
