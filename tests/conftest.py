@@ -55,7 +55,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def elsewhere(tmp_path):
     """`workbench run` in another process, with a step or more recorded: the process, and a `Remote` that steers it."""
     from workbench import Budget, Experiment
-    from workbench.runs.steering.commands import Remote
+    from workbench.runs.steering.remote import Remote
     from workbench.store import StoreError
 
     experiment = Experiment(

@@ -6,7 +6,7 @@ import numpy as np
 
 from workbench import Budget, Experiment, Session
 from workbench.pipeline import Pipeline, advance, catalog
-from workbench.runs.steering.commands import Remote
+from workbench.runs.steering.remote import Remote
 from workbench.worlds import SimWorld
 
 

@@ -100,7 +100,7 @@ def test_a_finished_sweep_has_nothing_to_do_and_a_cut_one_goes_on(tmp_path: Path
     with Run(first) as run:
         for _ in range(6):
             run.step()
-        cut = run.run
+        cut = run.run_id
     said: list[str] = []
     made = sweep.run(said.append, store=str(tmp_path / "store"))
     assert made[0] == cut

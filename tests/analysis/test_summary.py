@@ -23,7 +23,7 @@ def test_tally_counts_every_rollout_and_token_once(tmp_path) -> None:
             rollouts += len(step.rollouts)
     assert tally.tokens.total() == tokens
     assert tally.rollouts.total() == rollouts == 64
-    lines = summary(run.run, run.experiment, tally, run.evaluations, 1.0)
+    lines = summary(run.run_id, run.experiment, tally, run.evaluations, 1.0)
     assert any(line.startswith("  other   failed (verifier)") for line in lines)
     assert [step for step, _ in run.evaluations] == [0, 4]
 

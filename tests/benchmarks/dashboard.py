@@ -22,7 +22,7 @@ import numpy as np
 
 from tests.benchmarks.figure import Figure
 from workbench.runs.experiment import Experiment
-from workbench.runs.steering.commands import Remote
+from workbench.runs.steering.remote import Remote
 from workbench.types import Budget
 
 PROMPTS, STEPS = 10_000, 1_000
@@ -135,9 +135,9 @@ def _large(chromium: str) -> Iterator[Figure]:
 
     with tempfile.TemporaryDirectory() as folder, _running(experiment, folder) as (remote, _):
         _until(remote, STEPS)
-        remote.wait(remote.pause())
+        remote.pause().wait()
         note = f"{PROMPTS} prompts, {remote.n_steps} steps of 512 rollouts, live page"
-        server, url = serve(remote.store_url, remote.run, open=False)
+        server, url = serve(remote.store_url, remote.run_id, open=False)
         Dashboard.update = timed  # type: ignore[method-assign]
         try:
             with _browser(chromium) as browser:
@@ -149,7 +149,7 @@ def _large(chromium: str) -> Iterator[Figure]:
                 taken.clear()
                 sizes.clear()
                 for _ in range(LOOKS):
-                    remote.wait(remote.step())
+                    remote.step().wait()
                     page.wait_for_timeout(1000)
                 looks = len(taken) / 2  # two pages are open
                 yield Figure("large", "refresh", float(np.median(taken)), "ms", note=f"{note}; median of {len(taken)}")
@@ -206,7 +206,7 @@ def _watched(case: str, who: str, watching: Callable[[str], AbstractContextManag
     experiment = Experiment(model="tiny", steps=100_000, eval_every=0, checkpoint_every=0)
     with tempfile.TemporaryDirectory() as folder, _running(experiment, folder) as (remote, pid):
         trainer = psutil.Process(pid)
-        remote.wait(remote.pause())
+        remote.pause().wait()
         command = [
             sys.executable,
             "-m",
@@ -250,5 +250,5 @@ def _paced(remote: Remote, trainer: Any) -> tuple[float, float]:
     first, cpu = remote.n_steps, _cpu(trainer)
     remote.step(EACH)
     _until(remote, first + EACH)
-    found = remote._store.sql("SELECT avg(seconds) AS s FROM steps WHERE run = ? AND step > ?", [remote.run, first])
+    found = remote._store.sql("SELECT avg(seconds) AS s FROM steps WHERE run = ? AND step > ?", [remote.run_id, first])
     return float(found["s"][0].as_py()), (_cpu(trainer) - cpu) / EACH

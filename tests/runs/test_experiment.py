@@ -7,7 +7,7 @@ import pytest
 
 from workbench import Budget, Experiment, Store
 from workbench.runs.run import Run
-from workbench.runs.steering.commands import Remote
+from workbench.runs.steering.remote import Remote
 from workbench.store import StoreError
 
 SMALL = Experiment(
@@ -67,7 +67,7 @@ def test_a_run_closes_the_world_it_made_and_none_that_it_was_given(tmp_path, mon
         run.close()
     assert closed == ["made"]
     with pytest.raises(ValueError, match="no checkpoint"):
-        Run(experiment, resume=run.run)
+        Run(experiment, resume=run.run_id)
     assert closed == ["made", "made"]  # by a run that could not begin
 
 
@@ -76,9 +76,9 @@ def test_fold_of_the_store_is_the_live_state(tmp_path) -> None:
         while not run.done:
             run.step()
     with Store.open(tmp_path) as store:
-        pool, _ = store.pool(run.run)
-        folded = run.pipeline.fold(pool, store.steps(run.run, pool))
-    for name, columns in run.pipeline.reveal(run.states).items():
+        pool, _ = store.pool(run.run_id)
+        folded = run.pipeline.fold(pool, store.steps(run.run_id, pool))
+    for name, columns in run.pipeline.reveal(run.state.states).items():
         for column, values in columns.items():
             np.testing.assert_array_equal(run.pipeline.reveal(folded)[name][column], values)
 
@@ -89,17 +89,17 @@ def test_swapped_in_method_knows_what_was_recorded(tmp_path) -> None:
         for _ in range(3):
             run.step()
         run.swap("grpo + mopps")
-        swapped = run.pipeline.reveal(run.states)["mopps"]["mean"]
+        swapped = run.pipeline.reveal(run.state.states)["mopps"]["mean"]
         while not run.done:
             run.step()
     with Store.open(tmp_path) as store:
-        pool, _ = store.pool(run.run)
+        pool, _ = store.pool(run.run_id)
         mopps = run.pipeline.decider("select")
         state = mopps.init(pool)
-        for step in store.steps(run.run, pool):
+        for step in store.steps(run.run_id, pool):
             if step.step <= 3:
                 state = mopps.observe(state, step)
-        commands = store.ask("commands", run=run.run).to_pylist()
+        commands = store.ask("commands", run=run.run_id).to_pylist()
     np.testing.assert_array_equal(mopps.reveal(state)["mean"], swapped)
     assert [c["kind"] for c in commands if c["kind"] == "swap"] == ["swap"]
 
@@ -110,13 +110,13 @@ def test_resumed_run_makes_the_plans_of_an_uninterrupted_one(tmp_path) -> None:
     with Run(cut) as first:
         for _ in range(3):
             first.step()
-    with Run(cut, resume=first.run) as second:
+    with Run(cut, resume=first.run_id) as second:
         resumed = [second.step().prompts.tolist() for _ in range(3)]
     assert resumed == whole[3:]
     with Store.open(tmp_path / "cut") as store:
         rows = store.runs().to_pylist()
         recorded = store.sql("select step from steps order by step").column("step").to_pylist()
-    assert [(r["run"], r["status"]) for r in rows] == [(first.run, "finished")]
+    assert [(r["run"], r["status"]) for r in rows] == [(first.run_id, "finished")]
     assert recorded == [1, 2, 3, 4, 5, 6]
 
 
@@ -134,7 +134,7 @@ def test_a_step_that_was_broken_off_is_in_no_checkpoint(tmp_path) -> None:
 
         first.world.update = interrupted
         first.step()
-    with Run(experiment, resume=first.run) as second:
+    with Run(experiment, resume=first.run_id) as second:
         assert second.n_steps == 2
         assert [second.step().prompts.tolist() for _ in range(4)] == whole[2:]
 
@@ -143,21 +143,21 @@ def test_a_resumed_run_ends_where_the_experiment_does_and_goes_on_where_more_is_
     experiment = SMALL.with_(store=str(tmp_path), steps=4)
     with Run(experiment) as first:
         first.step()
-    with Run(experiment, resume=first.run) as second:
+    with Run(experiment, resume=first.run_id) as second:
         assert (second.n_steps, second.target) == (1, 4)
         while not second.done:
             second.step()
     with pytest.raises(
         ValueError, match=r"has made 4 steps, and its experiment ends at 4; steps=24 \(--steps 24\) goes on"
     ):
-        Run(experiment, resume=first.run)
-    with Run(experiment.with_(steps=6), resume=first.run) as third:
+        Run(experiment, resume=first.run_id)
+    with Run(experiment.with_(steps=6), resume=first.run_id) as third:
         assert (third.n_steps, third.target) == (4, 6)
     with Store.open(tmp_path) as store:
         assert store.sql("select target from attempts order by attempt")["target"].to_pylist() == [4, 4, 6]
-        assert store.ask("page_run", run=first.run)["target"].to_pylist() == [6]
+        assert store.ask("page_run", run=first.run_id)["target"].to_pylist() == [6]
     assert Remote(str(tmp_path)).target_steps == 6
-    assert Experiment.recorded(str(tmp_path), first.run).steps == 6
+    assert Experiment.recorded(str(tmp_path), first.run_id).steps == 6
 
 
 def test_resuming_without_a_checkpoint_says_so(tmp_path) -> None:
@@ -165,7 +165,7 @@ def test_resuming_without_a_checkpoint_says_so(tmp_path) -> None:
     with Run(experiment) as run:
         run.step()
     with pytest.raises(ValueError, match="has no checkpoint"):
-        Run(experiment, resume=run.run)
+        Run(experiment, resume=run.run_id)
 
 
 def test_a_world_that_breaks_ends_the_run_as_failed_and_loses_no_step(tmp_path) -> None:
@@ -178,22 +178,22 @@ def test_a_world_that_breaks_ends_the_run_as_failed_and_loses_no_step(tmp_path) 
     with Store.open(tmp_path) as store:
         assert store.runs().to_pylist()[0]["status"] == "failed"
         assert store.sql("select max(step) as s from steps").to_pylist() == [{"s": 2}]
-        assert "boom" in str(store.ask("events", run=run.run).to_pylist())
+        assert "boom" in str(store.ask("events", run=run.run_id).to_pylist())
 
 
 def test_a_run_whose_store_went_away_says_how_to_go_on_and_can(tmp_path) -> None:
     store, away = tmp_path / "store", tmp_path / "away"
     experiment = SMALL.with_(store=str(store))
     run = Run(experiment)
-    with pytest.raises(StoreError, match=f"bring the folder back.* go on from .*run FILE --resume {run.run}"), run:
+    with pytest.raises(StoreError, match=f"bring the folder back.* go on from .*run FILE --resume {run.run_id}"), run:
         for _ in range(3):
             run.step()
-        run.checkpoint()
+        run.record.checkpoint(run.state)
         store.rename(away)
         run.step()
-        run.writer.flush()
+        run.record.writer.flush()
     away.rename(store)
-    with Run(experiment, resume=run.run) as again:
+    with Run(experiment, resume=run.run_id) as again:
         assert again.n_steps == 3
         again.step()
     with Store.open(store) as recorded:
@@ -205,10 +205,10 @@ def test_a_recorded_experiment_is_the_one_that_was_started_with_its_last_pipelin
     with Run(experiment) as run:
         run.step()
         run.swap("grpo + vade(lambda_sample=0.8)")
-    assert "mine" in run.run
-    again = Experiment.recorded(str(tmp_path), run.run)
+    assert "mine" in run.run_id
+    again = Experiment.recorded(str(tmp_path), run.run_id)
     assert again.to_dict() == experiment.with_(pipeline="grpo + vade(lambda_sample=0.8)").to_dict()
-    with pytest.raises(ValueError, match=f"has no run 'other'; it has {run.run}"):
+    with pytest.raises(ValueError, match=f"has no run 'other'; it has {run.run_id}"):
         Experiment.recorded(str(tmp_path), "other")
 
 

@@ -39,7 +39,7 @@ def test_swap_acts_at_the_next_step_and_is_recorded(session) -> None:
     session.stop()
     assert session.status == "stopped"
     with Store.open(session.store_url) as store:
-        swaps = [c for c in store.ask("commands", run=session.run).to_pylist() if c["kind"] == "swap"]
+        swaps = [c for c in store.ask("commands", run=session.run_id).to_pylist() if c["kind"] == "swap"]
     assert [c["step"] for c in swaps] == [2]
 
 
@@ -74,7 +74,7 @@ def test_what_waits_before_a_command_counts_for_it(session) -> None:
     assert told == [None, "asked"], session.message
     session.stop()
     with Store.open(session.store_url) as store:
-        rows = store.ask("commands", run=session.run).to_pylist()
+        rows = store.ask("commands", run=session.run_id).to_pylist()
         asked = store.sql("SELECT sum(n) AS n FROM asks WHERE step = 2 AND purpose = 'train'")["n"][0].as_py()
     assert [r["kind"] for r in rows] == ["step", "pause", "swap", "swap", "set", "set", "step"]
     assert asked == 16

@@ -16,9 +16,10 @@ from workbench import Budget, Experiment, Session, Store
 from workbench.pipeline import Pipeline, PromptSettings, rehearse
 from workbench.pipeline.rounds import boosted
 from workbench.runs.run import Run
-from workbench.runs.steering.commands import Remote
-from workbench.runs.steering.inbox import Inbox, Request
-from workbench.runs.steering.queue import Helm
+from workbench.runs.steering.inbox import Inbox
+from workbench.runs.steering.queue import RequestQueue
+from workbench.runs.steering.remote import Remote
+from workbench.runs.steering.requests import Request
 from workbench.store import StoreError
 from workbench.types import Plan
 
@@ -44,16 +45,16 @@ def run(tmp_path):
 
 def tell(run: Run, kind: str, **payload) -> dict:
     """Leave a request as a viewer of another process does, make a step; the command that was recorded."""
-    request = Inbox(run.experiment.store, run.run).put(Request.of(kind, payload, "ada"))
-    if run.ready(stop=lambda: run.helm.paused):
+    request = Inbox(run.experiment.store, run.run_id).put(Request.of(kind, payload, "ada"))
+    if run.ready(stop=lambda: run.queue.paused):
         run.step()
-    run.writer.flush()
+    run.record.writer.flush()
     return commands(run)[request.id]
 
 
 def commands(run: Run) -> dict[str, dict]:
     with Store.open(run.experiment.store) as store:
-        rows = store.ask("commands", run=run.run).to_pylist()
+        rows = store.ask("commands", run=run.run_id).to_pylist()
     found = [{**r, "payload": json.loads(r["payload"])} for r in rows]
     return {c["payload"]["id"]: c for c in found}
 
@@ -70,20 +71,20 @@ def test_a_budget_is_set_by_the_step_that_spends_it(run) -> None:
     assert done["payload"]["to"] == {"prompts": 6, "rollouts": 18}
     assert done["payload"]["before"] == {"prompts": 4, "rollouts": 32}
     assert sorted(asked(run).values()) == [3] * 6
-    assert Inbox(run.experiment.store, run.run).files() == []
+    assert Inbox(run.experiment.store, run.run_id).files() == []
 
 
 def test_what_was_set_is_undone(run) -> None:
     done = tell(run, "set", rollouts=64)
     undone = tell(run, "undo", id=done["payload"]["id"])
     assert undone["payload"]["undoes"] == done["payload"]["id"]
-    assert run.budget == Budget(4, 32)
+    assert run.state.budget == Budget(4, 32)
     again = tell(run, "undo", id=undone["payload"]["id"])
-    assert (again["kind"], run.budget.rollouts) == ("set", 64)
+    assert (again["kind"], run.state.budget.rollouts) == ("set", 64)
     drop = tell(run, "drop", prompt=str(run.world.pool.ids[0]))
     assert tell(run, "undo")["payload"]["undoes"] == drop["payload"]["id"]
     assert tell(run, "undo")["payload"]["undoes"] == done["payload"]["id"], "it holds again: its undo was undone"
-    assert run.budget.rollouts == 32
+    assert run.state.budget.rollouts == 32
     assert "nothing was commanded that still lasts" in tell(run, "undo")["payload"]["why"]
 
 
@@ -98,9 +99,9 @@ def test_a_pinned_prompt_is_in_every_step_and_a_dropped_one_in_none(run) -> None
         run.step()
     assert done["payload"]["before"] == {"pinned": False, "available": True, "factor": 1.0}
     tell(run, "undo", id=done["payload"]["id"])
-    assert run.available.all()
+    assert run.state.available.all()
     tell(run, "free", prompt=pin)
-    assert run.prompt_settings.pinned.tolist() == []
+    assert run.state.prompt_settings.pinned.tolist() == []
 
 
 def test_a_boost_takes_from_the_others_of_the_step(run) -> None:
@@ -117,19 +118,21 @@ def test_a_boost_that_would_change_nothing_is_refused(run, rollouts, left) -> No
     tell(run, "set", rollouts=rollouts)
     why = tell(run, "boost", prompt=prompt, factor=3)["payload"]["why"]
     assert why.startswith(f"a boost of 3 would change nothing: {rollouts} rollouts for 4 prompts give this one {left},")
-    assert run.prompt_settings.boost is None
+    assert run.state.prompt_settings.boost is None
     tell(run, "set", rollouts=12)
     assert tell(run, "boost", prompt=prompt, factor=3)["kind"] == "boost"
 
 
 def test_what_takes_long_is_said_while_it_is_done(run, monkeypatch) -> None:
-    inbox, said = Inbox(run.experiment.store, run.run), []
-    monkeypatch.setattr("workbench.methods.vade.Vade.observe", lambda self, *_: said.append(inbox.told()) or _[0])
+    inbox, said = Inbox(run.experiment.store, run.run_id), []
+    monkeypatch.setattr(
+        "workbench.methods.vade.Vade.observe", lambda self, *_: said.append(inbox.working_status()) or _[0]
+    )
     request = inbox.put(Request.of("add", {"method": "vade"}, "ada"))
     assert run.ready()
     assert said == [(request.id, "reading 2 steps for vade")] * 2
-    assert inbox.told() == ("", "")
-    assert run.helm.known[request.id][0] == "swap"
+    assert inbox.working_status() == ("", "")
+    assert run.queue.outcomes[request.id].kind == "swap"
 
 
 def test_boosted_plans_spend_what_was_planned() -> None:
@@ -173,7 +176,7 @@ def test_methods_are_added_swapped_removed_and_put_back(run) -> None:
 def test_a_checkpoint_is_taken_when_it_is_asked_for(run) -> None:
     done = tell(run, "checkpoint")
     assert (done["kind"], done["step"]) == ("checkpoint", 2)
-    assert [p.name for p in run.checkpoints().iterdir()] == ["step-000002"]
+    assert [p.name for p in run.record.checkpoints.iterdir()] == ["step-000002"]
 
 
 @pytest.mark.parametrize(
@@ -200,11 +203,11 @@ def test_a_checkpoint_is_taken_when_it_is_asked_for(run) -> None:
     ],
 )
 def test_what_cannot_be_is_refused_with_a_sentence(run, kind, payload, why) -> None:
-    before = run.pipeline.text, run.budget, run.n_steps
+    before = run.pipeline.text, run.state.budget, run.n_steps
     done = tell(run, kind, **payload)
     assert done["kind"] == "refused"
     assert why.lower() in done["payload"]["why"].lower()
-    assert (run.pipeline.text, run.budget, run.n_steps) == (before[0], before[1], before[2] + 1)
+    assert (run.pipeline.text, run.state.budget, run.n_steps) == (before[0], before[1], before[2] + 1)
 
 
 def test_a_boost_needs_a_factor_and_a_pin_a_place(run) -> None:
@@ -217,7 +220,7 @@ def test_a_boost_needs_a_factor_and_a_pin_a_place(run) -> None:
 
 
 def test_a_file_that_is_no_request_is_refused_and_ends_nothing(run) -> None:
-    inbox = Inbox(run.experiment.store, run.run)
+    inbox = Inbox(run.experiment.store, run.run_id)
     inbox.folder.mkdir(parents=True)
     for i, text in enumerate(
         ("{", "[]", "null", '{"payload": {}}', "x" * 70_000, '{"kind": "set", "payload": {"lr": []}}')
@@ -225,57 +228,56 @@ def test_a_file_that_is_no_request_is_refused_and_ends_nothing(run) -> None:
         (inbox.folder / f"{i}-{i}.json").write_text(text)
     assert run.ready()
     run.step()
-    run.writer.flush()
+    run.record.writer.flush()
     with Store.open(run.experiment.store) as store:
-        kinds = [c["kind"] for c in store.ask("commands", run=run.run).to_pylist()]
+        kinds = [c["kind"] for c in store.ask("commands", run=run.run_id).to_pylist()]
     assert kinds == ["refused"] * 6
     assert inbox.files() == []
 
 
 def test_a_method_that_fails_when_it_is_put_in_is_refused_and_changes_nothing(run) -> None:
-    before = run.pipeline.text, run.states
+    before = run.pipeline.text, run.state.states
     done = tell(run, "swap", pipeline="grpo + vade(lambda_sample='x')")
     assert done["kind"] == "refused"
     assert "swap cannot be done: " in done["payload"]["why"]
     assert (run.pipeline.text, run.n_steps) == (before[0], 3)
-    assert run.states.keys() == before[1].keys()
+    assert run.state.states.keys() == before[1].keys()
     assert tell(run, "swap", pipeline="grpo + vade")["kind"] == "swap"
 
 
 def test_a_checkpoint_and_a_setting_that_fail_are_refused(run, monkeypatch) -> None:
-    class Dials:
-        temperature = 1.0
-        _lr = 1e-4
+    kept = {"temperature": 1.0, "lr": 1e-4}
 
-        @property
-        def lr(self) -> float:
-            return self._lr
-
-        @lr.setter
-        def lr(self, value: float) -> None:
+    def set_setting(name: str, value: float) -> None:
+        if name == "lr":
             raise RuntimeError("no optimiser")
+        kept[name] = value
 
-    monkeypatch.setattr(run.world, "policy", Dials(), raising=False)
+    monkeypatch.setattr(type(run.world), "settings", property(lambda self: dict(kept)))
+    monkeypatch.setattr(run.world, "set_setting", set_setting)
     done = tell(run, "set", rollouts=64, temperature=0.5, lr=1e-3)
     assert done["payload"]["why"] == "set cannot be done: RuntimeError: no optimiser"
-    assert (run.budget.rollouts, run.world.policy.temperature) == (32, 1.0)
+    assert (run.state.budget.rollouts, kept) == (32, {"temperature": 1.0, "lr": 1e-4})
 
     def fail(folder) -> None:
         raise TypeError("cannot pickle")
 
     monkeypatch.setattr(run.world, "save", fail)
     assert "checkpoint cannot be done: TypeError: cannot pickle" in tell(run, "checkpoint")["payload"]["why"]
-    assert list(run.checkpoints().iterdir()) == []
+    assert list(run.record.checkpoints.iterdir()) == []
 
 
 def test_a_command_that_cannot_be_done_again_is_a_warning(run) -> None:
-    run.helm._later = [(3, "swap", {"to": [{"method": "gone"}]}), (3, "set", {"to": {"prompts": 6, "rollouts": 36}})]
+    run.queue.to_restore = [
+        (3, "swap", {"to": [{"method": "gone"}]}),
+        (3, "set", {"to": {"prompts": 6, "rollouts": 36}}),
+    ]
     assert run.ready()
     run.step()
-    run.writer.flush()
-    assert (run.pipeline.text, run.budget) == ("grpo + mopps", Budget(6, 36))
+    run.record.writer.flush()
+    assert (run.pipeline.text, run.state.budget) == ("grpo + mopps", Budget(6, 36))
     with Store.open(run.experiment.store) as store:
-        (event,) = [e for e in store.ask("events", run=run.run).to_pylist() if e["subject"] == "steering"]
+        (event,) = [e for e in store.ask("events", run=run.run_id).to_pylist() if e["subject"] == "steering"]
     assert event["kind"] == "warning"
     assert event["message"].startswith("swap, commanded of step 3, could not be done again: ")
 
@@ -285,7 +287,7 @@ HALF = '{"kind": "pin", "payload": {"prompt": "\\ud800"}}'
 
 @pytest.mark.parametrize("depth", [40, 700, 20_000])
 def test_what_the_record_cannot_hold_is_refused(run, depth) -> None:
-    inbox = Inbox(run.experiment.store, run.run)
+    inbox = Inbox(run.experiment.store, run.run_id)
     inbox.folder.mkdir(parents=True)
     deep = f'{{"kind": "set", "payload": {{"lr": {"[" * depth}{"]" * depth}}}}}'
     who = '{"kind": "stop", "payload": {}, "who": "\\udfff"}'
@@ -295,7 +297,7 @@ def test_what_the_record_cannot_hold_is_refused(run, depth) -> None:
     assert inbox.waiting() == []
     assert run.ready()
     run.step()
-    run.writer.flush()
+    run.record.writer.flush()
     found = commands(run)
     assert sorted(found) == ["0", "1", "2", "?"]
     assert {c["kind"] for c in found.values()} == {"refused"}
@@ -319,7 +321,7 @@ def test_a_file_that_cannot_be_taken_away_is_handled_once(tmp_path, monkeypatch)
         raise PermissionError(1, "Operation not permitted", str(path))
 
     with Run(SMALL.with_(store=str(tmp_path))) as run:
-        inbox = Inbox(str(tmp_path), run.run)
+        inbox = Inbox(str(tmp_path), run.run_id)
         one = inbox.put(Request.of("set", {"rollouts": 64}, "ada"))
         monkeypatch.setattr(Path, "unlink", refuse)
         assert run.ready()
@@ -327,7 +329,7 @@ def test_a_file_that_cannot_be_taken_away_is_handled_once(tmp_path, monkeypatch)
         monkeypatch.setattr(Inbox, "read", lambda path: read.append(path))
         assert run.ready()
         run.step()
-        assert (read, run.budget.rollouts) == ([], 64)
+        assert (read, run.state.budget.rollouts) == ([], 64)
         monkeypatch.undo()
         monkeypatch.setattr(Path, "unlink", refuse)
         last = inbox.put(Request.of("pause", {}, "ada"))
@@ -340,18 +342,18 @@ def test_a_control_word_left_from_before_a_resume_is_refused(tmp_path) -> None:
     with Run(cut) as first:
         assert first.ready()
         first.step()
-    inbox = Inbox(str(tmp_path), first.run)
+    inbox = Inbox(str(tmp_path), first.run_id)
     words = [inbox.put(Request.of(kind, {}, "ada")) for kind in ("stop", "pause", "step", "resume")]
     kept = inbox.put(Request.of("set", {"rollouts": 64}, "ada"))
-    helm = Helm()
-    helm.ask(Request.of("resume", {}))
-    with Run(cut, resume=first.run, helm=helm) as run:
+    queue = RequestQueue()
+    queue.put(Request.of("resume", {}))
+    with Run(cut, resume=first.run_id, queue=queue) as run:
         assert run.ready()
         run.step()
-        run.writer.flush()
+        run.record.writer.flush()
         found = commands(run)
         assert {found[w.id]["payload"]["why"] for w in words} == {"asked before the run was resumed; ask again"}
-        assert (found[kept.id]["kind"], run.budget.rollouts) == ("set", 64)
+        assert (found[kept.id]["kind"], run.state.budget.rollouts) == ("set", 64)
         assert [c["kind"] for c in found.values()].count("resume") == 1
         inbox.put(Request.of("stop", {}, "ada"))
         assert not run.ready()
@@ -361,9 +363,9 @@ def test_a_request_that_was_applied_before_a_crash_is_not_applied_again(run) -> 
     done = tell(run, "undo", id=tell(run, "set", rollouts=64)["payload"]["id"])
     first = next(c for c in commands(run).values() if c["payload"].get("to") == {"prompts": 4, "rollouts": 64})
     left = Request(first["payload"]["id"], "set", {"rollouts": 64}, "ada", "")
-    Inbox(run.experiment.store, run.run).put(left)
+    Inbox(run.experiment.store, run.run_id).put(left)
     assert run.ready()
-    assert run.budget.rollouts == 32
+    assert run.state.budget.rollouts == 32
     assert len(commands(run)) == 2
     assert done["kind"] == "set"
 
@@ -371,10 +373,10 @@ def test_a_request_that_was_applied_before_a_crash_is_not_applied_again(run) -> 
 def test_what_waits_when_the_run_ends_is_refused(tmp_path) -> None:
     with Run(SMALL.with_(store=str(tmp_path), steps=1)) as run:
         run.step()
-        Inbox(str(tmp_path), run.run).put(Request.of("pause", {}, "ada"))
+        Inbox(str(tmp_path), run.run_id).put(Request.of("pause", {}, "ada"))
     (found,) = commands(run).values()
     assert (found["kind"], found["payload"]["why"]) == ("refused", "the run has ended")
-    assert not (tmp_path / "inbox" / run.run).exists()
+    assert not (tmp_path / "inbox" / run.run_id).exists()
 
 
 def test_temperature_and_learning_rate_of_a_live_model(tmp_path) -> None:
@@ -407,8 +409,8 @@ def test_a_resumed_run_makes_the_plans_of_an_uninterrupted_one_with_all_commands
         }
         while run.n_steps < last:
             number = run.n_steps + 1
-            if number in wanted and not any(k == wanted[number][0] for k, _ in run.helm.known.values()):
-                run.helm.ask(Request.of(*wanted[number], "ada"))
+            if number in wanted and not any(o.kind == wanted[number][0] for o in run.queue.outcomes.values()):
+                run.queue.put(Request.of(*wanted[number], "ada"))
             assert run.ready()
             step = run.step()
             plans.append((step.plan.prompt.tolist(), step.plan.n.tolist()))
@@ -420,10 +422,10 @@ def test_a_resumed_run_makes_the_plans_of_an_uninterrupted_one_with_all_commands
     cut = steady.with_(store=str(tmp_path / "cut"))
     first = Run(cut)
     steer(first, 9)  # the checkpoint is that of step 5: 6 to 9 are made again
-    first.writer.flush()
-    first.writer._backend.close()  # as after a kill: no status, no checkpoint
-    for at, experiment in ((5, cut), (10, Experiment.recorded(cut.store, first.run))):
-        again = Run(experiment, resume=first.run)
+    first.record.writer.flush()
+    first.record.writer._backend.close()  # as after a kill: no status, no checkpoint
+    for at, experiment in ((5, cut), (10, Experiment.recorded(cut.store, first.run_id))):
+        again = Run(experiment, resume=first.run_id)
         assert again.n_steps == at
         plans = []
         while not again.done:
@@ -431,8 +433,8 @@ def test_a_resumed_run_makes_the_plans_of_an_uninterrupted_one_with_all_commands
             step = again.step()
             plans.append((step.plan.prompt.tolist(), step.plan.n.tolist()))
         assert plans == whole[at:]
-        again.writer.flush()
-        again.writer._backend.close()
+        again.record.writer.flush()
+        again.record.writer._backend.close()
     assert len(commands(again)) == 6
 
 
@@ -442,10 +444,10 @@ def test_what_a_resumed_experiment_says_anew_wins_over_older_commands(tmp_path) 
         run.step()
         tell(run, "set", rollouts=64)
         tell(run, "swap", pipeline="grpo + vade")
-    with Run(cut, resume=run.run) as same:
-        assert (same.budget.rollouts, same.pipeline.text) == (64, "grpo + vade")
-    with Run(cut.with_(budget=Budget(4, 16), pipeline="dapo"), resume=run.run) as other:
-        assert (other.budget.rollouts, other.pipeline.text) == (16, "dapo")
+    with Run(cut, resume=run.run_id) as same:
+        assert (same.state.budget.rollouts, same.pipeline.text) == (64, "grpo + vade")
+    with Run(cut.with_(budget=Budget(4, 16), pipeline="dapo"), resume=run.run_id) as other:
+        assert (other.state.budget.rollouts, other.pipeline.text) == (16, "dapo")
 
 
 def test_a_session_takes_the_same_words(tmp_path) -> None:
@@ -454,7 +456,7 @@ def test_a_session_takes_the_same_words(tmp_path) -> None:
     with pytest.raises(ValueError, match="rollouts must be a whole number"):
         session.set(rollouts=0)
     session.set(group_size=4)
-    asked = session.asked
+    asked = session.last_request
     assert session.answer(asked) is None
     session.step().wait(steps=2)
     done = session.answer(asked)
@@ -466,7 +468,7 @@ def test_a_session_takes_the_same_words(tmp_path) -> None:
     assert session.pipeline.text == "grpo + vade"
     session.resume().wait()
     with Store.open(tmp_path) as store:
-        rows = store.ask("commands", run=session.run).to_pylist()
+        rows = store.ask("commands", run=session.run_id).to_pylist()
     assert [(r["kind"], r["who"]) for r in rows if r["kind"] != "step"] == [
         ("set", "grace"), ("swap", "grace"), ("swap", "grace"), ("resume", "grace")
     ]  # fmt: skip
@@ -475,25 +477,25 @@ def test_a_session_takes_the_same_words(tmp_path) -> None:
 def test_a_session_says_what_takes_long_while_it_is_done(tmp_path) -> None:
     session = Session(SMALL.with_(store=str(tmp_path), steps=8)).step().wait(steps=1)
     said = []
-    added = session.add("vade").asked
-    session.on_change(lambda s: said.append(s.told(added)))
+    added = session.add("vade").last_request
+    session.on_change(lambda s: said.append(s.working_status(added)))
     session.resume().wait()
     assert "reading 1 step for vade" in said
     assert said[-1] == ""
 
 
 def test_one_asks_while_the_run_is_prepared(tmp_path) -> None:
-    helm = Helm()
-    helm.ask(Request.of("pause", {}))
-    with Run(SMALL.with_(store=str(tmp_path)), helm=helm) as run:
+    queue = RequestQueue()
+    queue.put(Request.of("pause", {}))
+    with Run(SMALL.with_(store=str(tmp_path)), queue=queue) as run:
         seen = []
-        assert not run.ready(stop=lambda: len(seen) > 1, told=lambda: seen.append(1))
-        assert helm.paused
+        assert not run.ready(stop=lambda: len(seen) > 1, on_wait=lambda: seen.append(1))
+        assert queue.paused
 
 
 def test_a_remote_goes_on_watching_a_store_that_could_not_be_read_once(tmp_path, monkeypatch) -> None:
     with Run(SMALL.with_(store=str(tmp_path))) as run:
-        remote = Remote(str(tmp_path), run.run)
+        remote = Remote(str(tmp_path), run.run_id)
         ask, failed, called = remote._store.ask, [], threading.Event()
 
         def once(question, **params):
@@ -511,7 +513,7 @@ def test_a_remote_goes_on_watching_a_store_that_could_not_be_read_once(tmp_path,
 @pytest.mark.slow
 def test_every_word_reaches_a_run_in_another_process(elsewhere) -> None:
     process, remote = elsewhere
-    assert remote.wait(remote.pause())["kind"] == "pause"
+    assert remote.pause().wait()["kind"] == "pause"
     assert remote.status == "paused"
     at = remote.n_steps
     with Store.open(remote.store_url) as store:
@@ -528,18 +530,18 @@ def test_every_word_reaches_a_run_in_another_process(elsewhere) -> None:
     ]
     assert remote.n_steps == at  # it has paused
     for say, kind in words:
-        request = say()
+        request = say().last_request
         remote.step()
         done = remote.wait(request)
         assert (done["kind"], done["who"], done["step"]) == (kind, "viewer", remote.n_steps)
-        assert remote.wait(remote.checkpoint())["kind"] == "checkpoint"
-    undo = remote.undo(done["payload"]["id"])
+        assert remote.checkpoint().wait()["kind"] == "checkpoint"
+    undo = remote.undo(done["payload"]["id"]).last_request
     remote.step()
     assert remote.wait(undo)["payload"]["to"] == [{"method": "grpo"}, {"method": "vade"}]
     with pytest.raises(ValueError, match="no method 'nonsense'"):
-        remote.wait(remote.swap("nonsense"))
+        remote.swap("nonsense").wait()
     at = remote.n_steps
-    remote.wait(remote.resume())
+    remote.resume().wait()
     until(lambda: remote.n_steps >= at + 3)
     remote.stop()
     assert process.wait(patience(30)) == 0
@@ -551,14 +553,14 @@ def test_every_word_reaches_a_run_in_another_process(elsewhere) -> None:
 @pytest.mark.slow
 def test_a_killed_run_goes_on_with_the_settings_that_commands_left(elsewhere, tmp_path) -> None:
     process, remote = elsewhere
-    remote.wait(remote.set(rollouts=80))
-    remote.wait(remote.swap("grpo + vade"))
+    remote.set(rollouts=80).wait()
+    remote.swap("grpo + vade").wait()
     at = remote.n_steps
     until(lambda: remote.n_steps >= at + 6)
     os.kill(process.pid, signal.SIGKILL)
     process.wait(patience(20))
     again = Experiment.from_toml(tmp_path / "e.toml")
-    with Run(again, resume=remote.run) as run:
-        assert (run.budget, run.pipeline.text) == (Budget(4, 80), "grpo + vade")
+    with Run(again, resume=remote.run_id) as run:
+        assert (run.state.budget, run.pipeline.text) == (Budget(4, 80), "grpo + vade")
         run.ready()
         assert run.step().plan.n_rollouts == 80

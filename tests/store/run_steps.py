@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from workbench.pipeline import Pipeline, advance
+from workbench.stages import BaseWorld
 from workbench.store.rows.rebuild import merged
 from workbench.types import Budget, Plan, Step
 from workbench.worlds.sim.world import SimWorld
@@ -24,10 +25,8 @@ class Planned(Exception):
         self.plan = plan
 
 
-class Planning:
+class Planning(BaseWorld):
     """A world that does not answer: it gives back the first plan it is asked for."""
-
-    offers = frozenset()
 
     def __init__(self, pool) -> None:
         self.pool = pool

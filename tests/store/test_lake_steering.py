@@ -2,7 +2,7 @@
 
 from workbench import Budget, Experiment
 from workbench.runs.run import Run
-from workbench.runs.steering.commands import Remote
+from workbench.runs.steering.remote import Remote
 
 
 def test_a_request_is_taken_recorded_and_answered(url) -> None:
@@ -12,12 +12,12 @@ def test_a_request_is_taken_recorded_and_answered(url) -> None:
     with Run(experiment) as run:
         run.ready()
         run.step()
-        run.writer.flush()
-        remote = Remote(url, run.run, who="ada")
-        asked = remote.set(group_size=4)
+        run.record.writer.flush()
+        remote = Remote(url, run.run_id, who="ada")
+        asked = remote.set(group_size=4).last_request
         assert remote.inbox.waiting() == [asked]
         run.ready()
         assert len(run.step().rollouts) == 16
-        run.writer.flush()
+        run.record.writer.flush()
         done = remote.wait(asked)
     assert (done["kind"], done["step"], done["who"]) == ("set", 2, "ada")

@@ -6,7 +6,8 @@ import pytest
 
 from workbench import Budget, Experiment
 from workbench.runs.run import Run
-from workbench.runs.steering.inbox import Inbox, Request, taken_back
+from workbench.runs.steering.inbox import Inbox
+from workbench.runs.steering.requests import Request, undone
 from workbench.views.data.run import Source
 from workbench.views.data.selection import Selection
 from workbench.views.data.steering import Command, record, sentence, steering
@@ -17,10 +18,10 @@ SMALL = Experiment(
 
 
 def look(run):
-    run.writer.flush()
+    run.record.writer.flush()
     source = Source.of(run.experiment.store)
     source.refresh(0)
-    data = source.run(run.run)
+    data = source.run(run.run_id)
     data.refresh()
     return steering(data)
 
@@ -29,7 +30,7 @@ def test_asked_then_taken_then_applied_or_refused(tmp_path):
     with Run(SMALL.with_(store=str(tmp_path))) as run:
         run.ready()
         run.step()
-        inbox = Inbox(str(tmp_path), run.run)
+        inbox = Inbox(str(tmp_path), run.run_id)
         one = inbox.put(Request.of("set", {"rollouts": 64}, "ada"))
         two = inbox.put(Request.of("set", {"rollouts": -1}, "<b>eve"))
         found = look(run)
@@ -59,11 +60,11 @@ def test_an_undo_says_what_is_in_force_again_and_cannot_be_undone(tmp_path):
             )
         ]  # fmt: skip
         for request in asked:
-            run.helm.ask(request)
+            run.queue.put(request)
         run.ready()
         run.step()
         assert [t.undoable for t in look(run).commands] == [True] * 5
-        inbox = Inbox(str(tmp_path), run.run)
+        inbox = Inbox(str(tmp_path), run.run_id)
         undos = [inbox.put(Request.of("undo", {"id": r.id}, "ada")) for r in reversed(asked)]
         waiting = look(run).commands[:5]
         assert [t.what for t in waiting] == [
@@ -96,7 +97,7 @@ def test_a_command_whose_undo_was_undone_holds_again():
 
     told = record([row("a"), row("b", undoes="a"), row("c", undoes="b"), row("d")], 1)
     assert [(t.id, t.undoable) for t in told] == [("d", True), ("c", False), ("b", False), ("a", True)]
-    assert taken_back({"a": "", "b": "a", "c": ""}) == {"a"}
+    assert undone({"a": "", "b": "a", "c": ""}) == {"a"}
 
 
 def test_settings_in_force_follow_the_commands(tmp_path):
@@ -106,7 +107,7 @@ def test_settings_in_force_follow_the_commands(tmp_path):
             ("pin", {"prompt": ids[0]}), ("boost", {"prompt": ids[0], "factor": 3}), ("drop", {"prompt": ids[1]}),
             ("pin", {"prompt": ids[2]}), ("free", {"prompt": ids[2]}), ("swap", {"pipeline": "grpo + vade"}),
         ):  # fmt: skip
-            run.helm.ask(Request.of(kind, payload, "ada"))
+            run.queue.put(Request.of(kind, payload, "ada"))
         run.ready()
         run.step()
         now = look(run).now
@@ -118,13 +119,13 @@ def test_a_pause_shows_in_the_status_until_it_ends(tmp_path):
         source = Source.of(str(tmp_path))
         for kinds, status in ((["pause"], "paused"), (["resume"], "running"), (["step"], "running")):
             for kind in kinds:
-                run.helm.ask(Request.of(kind, {}))
-            run.helm.take(run)
+                run.queue.put(Request.of(kind, {}))
+            run.queue.take()
             look(run)
-            assert source.run(run.run).facts.status == status
+            assert source.run(run.run_id).facts.status == status
         run.step()
         look(run)
-        assert source.run(run.run).facts.status == "paused"
+        assert source.run(run.run_id).facts.status == "paused"
 
 
 @pytest.mark.parametrize(
@@ -140,7 +141,7 @@ def test_an_odd_payload_has_a_plain_sentence(tmp_path, kind, payload):
     assert said.startswith(f"{kind} {{'")
     assert len(said) < 250
     with Run(SMALL.with_(store=str(tmp_path))) as run:
-        Inbox(str(tmp_path), run.run).put(Request.of(kind, payload, "eve"))
+        Inbox(str(tmp_path), run.run_id).put(Request.of(kind, payload, "eve"))
         assert [t.state for t in look(run).commands] == ["asked"]
         run.ready()
         run.step()
@@ -156,12 +157,12 @@ def test_a_run_that_has_ended_is_not_asked(tmp_path):
         run.step()
         look(run)
         wheel = SteeringBar(Selection(), may=True)
-        wheel.update(Source.of(str(tmp_path)).run(run.run))
+        wheel.update(Source.of(str(tmp_path)).run(run.run_id))
         wheel._ask("pause")
-        assert [r.kind for r in Inbox(str(tmp_path), run.run).waiting()] == ["pause"]
+        assert [r.kind for r in Inbox(str(tmp_path), run.run_id).waiting()] == ["pause"]
     wheel._ask("stop")
     assert "The run is stopped: nobody is there to be asked" in wheel.message.object
-    assert Inbox(str(tmp_path), run.run).files() == []
+    assert Inbox(str(tmp_path), run.run_id).files() == []
 
 
 def test_sentences():

@@ -1,6 +1,6 @@
 """No word of the pages that the glossary lacks."""
 
-from workbench.runs.steering.inbox import KINDS
+from workbench.runs.steering.requests import KINDS
 from workbench.stages import VERBS
 from workbench.types import FATES
 from workbench.views.data.run import Source

@@ -4,7 +4,8 @@ import pytest
 
 from workbench import Budget, Experiment
 from workbench.runs.run import Run
-from workbench.runs.steering.inbox import Inbox, Request, me
+from workbench.runs.steering.inbox import Inbox
+from workbench.runs.steering.requests import Request, current_user
 from workbench.views.data.run import Source
 from workbench.views.data.selection import Selection
 from workbench.views.data.settings import figure
@@ -42,10 +43,10 @@ def steered(tmp_path, clock):
         bar = SteeringBar(Selection(), may=True, browser=Browser(who="ada"))
 
         def look():
-            run.writer.flush()
+            run.record.writer.flush()
             source = Source.of(str(tmp_path))
             source.refresh(0)
-            data = source.run(run.run)
+            data = source.run(run.run_id)
             data.refresh()
             bar.update(data)
             return bar.message.object
@@ -62,7 +63,7 @@ def test_an_answer_stays_until_the_next_click_or_command(steered, clock):
         assert "Choose a prompt first" in look()
     bar._apply()
     assert "Nothing was changed" in look()
-    run.helm.ask(Request.of("set", {"rollouts": 64}, "eve"))
+    run.queue.put(Request.of("set", {"rollouts": 64}, "eve"))
     run.ready()
     clock.now += steering_bar.READ - 1
     assert "Nothing was changed" in look(), "somebody else's command came too soon to have read it"
@@ -94,7 +95,7 @@ def test_figures_are_shown_and_read_as_written(steered):
     bar.settings["lr"].value = " 5e-7 "
     bar.settings["prompts"].value = "5"
     bar._apply()
-    (request,) = Inbox(run.experiment.store, run.run).waiting()
+    (request,) = Inbox(run.experiment.store, run.run_id).waiting()
     assert (request.payload, request.who) == ({"prompts": 5, "lr": 5e-7}, "ada, page")
     bar._fill(bar._shown._replace(lr=5e-7))
     assert bar.settings["lr"].value == "5e-07"
@@ -118,11 +119,11 @@ def test_undone_commands_are_not_offered_to_be_undone(steered):
     bar.open.value = True
     done = Request.of("set", {"rollouts": 64}, "ada")
     for request in (done, Request.of("drop", {"prompt": str(run.world.pool.ids[0])}, "ada")):
-        run.helm.ask(request)
+        run.queue.put(request)
     run.ready()
     look()
     assert len(bar.undoing.options) == 2
-    run.helm.ask(Request.of("undo", {"id": done.id}, "ada"))
+    run.queue.put(Request.of("undo", {"id": done.id}, "ada"))
     run.ready()
     assert "undone: rollouts 64 → 32" in look()
     assert [label.partition(": ")[2] for label in bar.undoing.options] == [
@@ -132,15 +133,15 @@ def test_undone_commands_are_not_offered_to_be_undone(steered):
 
 def test_what_takes_long_stands_in_the_bar(steered):
     run, _, look = steered
-    request = Inbox(run.experiment.store, run.run).put(Request.of("add", {"method": "vade"}, "ada"))
+    request = Inbox(run.experiment.store, run.run_id).put(Request.of("add", {"method": "vade"}, "ada"))
     assert "asked, waits for the step in hand" in look()
-    Inbox(run.experiment.store, run.run).tell(request.id, "reading 556 steps for vade")
+    Inbox(run.experiment.store, run.run_id).set_working_status(request.id, "reading 556 steps for vade")
     assert "asked; reading 556 steps for vade …" in look()
 
 
 def test_who_asks_is_what_the_browser_keeps_else_the_user_of_the_server():
     bar = SteeringBar(Selection())
-    assert bar.who == f"{me()}, page"
+    assert bar.who == f"{current_user()}, page"
     bar.browser.who = "grace"
     assert (bar.who, bar.name.value) == ("grace, page", "grace")
     bar.name.value = " ada "
@@ -152,7 +153,7 @@ def test_what_is_being_typed_stays_when_somebody_else_commands(steered):
     bar.settings["prompts"].value_input = "1"
     bar.settings["group_size"].param.update(value="7", value_input="7")  # as a browser reports both
     bar.pipeline.value_input = "grpo + v"
-    run.helm.ask(Request.of("set", {"prompts": 8}, "eve"))
+    run.queue.put(Request.of("set", {"prompts": 8}, "eve"))
     run.ready()
     look()
     assert bar.settings["prompts"].value_input == "1"
@@ -164,7 +165,7 @@ def test_undo_is_offered_once_there_is_something_to_undo(steered):
     run, bar, look = steered
     bar.open.value = True
     assert not bar.undoing.visible and not bar.undo.visible
-    run.helm.ask(Request.of("set", {"rollouts": 64}, "eve"))
+    run.queue.put(Request.of("set", {"rollouts": 64}, "eve"))
     run.ready()
     run.step()
     look()

@@ -64,8 +64,8 @@ def test_a_run_resumed_from_an_earlier_step_is_read_again(tmp_path):
     for _ in range(5):
         first.ready()
         first.step()
-    first.writer.flush()
-    source, held = read(str(tmp_path), first.run)
+    first.record.writer.flush()
+    source, held = read(str(tmp_path), first.run_id)
     plot, view = CurvesPlot(steps_range()), HeatMap(steps_range(), lambda row: None)
 
     def draw(data):
@@ -79,20 +79,20 @@ def test_a_run_resumed_from_an_earlier_step_is_read_again(tmp_path):
     rates(held)
     difficulty(held)
     budget(held)
-    columns_of(source, first.run)
+    columns_of(source, first.run_id)
     assert held.curves.step.tolist() == [1, 2, 3, 4, 5]
-    first.writer._backend.close()  # as after a kill: the checkpoint is that of step 3
-    with Run(cut.with_(budget=Budget(4, 16)), resume=first.run) as run:
+    first.record.writer._backend.close()  # as after a kill: the checkpoint is that of step 3
+    with Run(cut.with_(budget=Budget(4, 16)), resume=first.run_id) as run:
         for _ in range(3):
             run.ready()
             run.step()
-        run.writer.flush()
+        run.record.writer.flush()
         source.refresh(0)
-        data = source.run(first.run)
+        data = source.run(first.run_id)
         assert data is not held, "what is kept of it elsewhere goes with it"
         assert data.refresh()
         assert held.refresh()
-        fresh = read(str(tmp_path), first.run)[1]
+        fresh = read(str(tmp_path), first.run_id)[1]
         fresh.heat("mopps")
         for one in (data, held):
             assert one.curves.step.tolist() == [1, 2, 3, 4, 5, 6]
@@ -105,8 +105,8 @@ def test_a_run_resumed_from_an_earlier_step_is_read_again(tmp_path):
             np.testing.assert_array_equal(rates(one)[0].by("kind")[1], rates(fresh)[0].by("kind")[1])
             np.testing.assert_array_equal(difficulty(one).tried, difficulty(fresh).tried)
             np.testing.assert_array_equal(budget(one).cost.total("tokens"), budget(fresh).cost.total("tokens"))
-        assert columns_of(source, first.run).step.tolist() == [1, 2, 3, 4, 5, 6]
-        assert source.run(first.run) is data
+        assert columns_of(source, first.run_id).step.tolist() == [1, 2, 3, 4, 5, 6]
+        assert source.run(first.run_id) is data
         draw(data)
         np.testing.assert_array_equal(plot.train.data["reward"], fresh.curves.reward)
         image = view.source.data["image"][0]

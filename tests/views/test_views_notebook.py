@@ -10,7 +10,7 @@ import pytest
 
 from tests.timing import patience, until
 from workbench import Budget, Experiment, Session
-from workbench.runs.steering.inbox import Request
+from workbench.runs.steering.requests import Request
 from workbench.store import Store
 from workbench.views import notebook
 
@@ -20,8 +20,8 @@ class FakeSession:
 
     def __init__(self, **facts):
         self.status, self.n_steps, self.target_steps = "new", 0, 10
-        self.last, self.error, self.run, self.store_url = None, None, "", "store"
-        self.asked, self.answers, self.working = None, {}, ""
+        self.last, self.error, self.run_id, self.store_url = None, None, "", "store"
+        self.last_request, self.answers, self.working = None, {}, ""
         self.said, self.watchers = [], []
         self.__dict__.update(facts)
 
@@ -36,7 +36,7 @@ class FakeSession:
     def answer(self, request):
         return self.answers.get(request.id)
 
-    def told(self, request):
+    def working_status(self, request):
         return self.working
 
     def start(self):
@@ -62,7 +62,7 @@ class FakeSession:
             self.said.append((word, *given, *settings.items()))
             names = {"add": "method", "remove": "method", "undo": "id"}
             payload = settings | dict(zip((names.get(word, "prompt"), "factor"), given, strict=False))
-            self.asked = Request.of(word, payload, "ada")
+            self.last_request = Request.of(word, payload, "ada")
 
         return ask
 
@@ -70,7 +70,7 @@ class FakeSession:
         if pipeline == "nonsense":
             raise ValueError("no method 'nonsense'; there are grpo")
         self.said.append(pipeline)
-        self.asked = Request.of("swap", {"pipeline": pipeline}, "ada")
+        self.last_request = Request.of("swap", {"pipeline": pipeline}, "ada")
 
 
 def test_buttons_steer_the_session():
@@ -90,7 +90,7 @@ def test_buttons_steer_the_session():
 def test_progress_and_status_follow_the_session():
     session = FakeSession()
     panel = notebook.controls(session)
-    session.say(status="running", n_steps=3, run="r<1>", last=None)
+    session.say(status="running", n_steps=3, run_id="r<1>", last=None)
     assert panel.progress.value == 3
     assert panel.status.value == "<b>running</b> · step 3 of 10 · run <code>r&lt;1&gt;</code>"
 
@@ -149,10 +149,10 @@ def test_controls_say_what_became_of_each_request():
     panel = notebook.controls(session)
     panel.prompt.value = "p7"
     panel.others["pin"].click()
-    pin = session.asked
+    pin = session.last_request
     panel.method.value = "nope"
     panel.others["add"].click()
-    add = session.asked
+    add = session.last_request
     session.say(working="reading 4 steps for nope")
     assert panel.became.value.count("asked; reading 4 steps for nope …") == 2
     to = {"pinned": True, "available": True, "factor": 1.0}
@@ -201,7 +201,7 @@ def shows(panel, text):
 def test_controls_hear_of_a_refusal_in_another_process(elsewhere):
     _, remote = elsewhere
     panel = notebook.controls(remote)
-    remote.wait(remote.pause())
+    remote.pause().wait()
     panel.settings["lr"].value = "-1"
     panel.apply.click()
     panel.method.value = "nope"
@@ -237,7 +237,7 @@ def test_controls_steer_a_run_of_another_process(elsewhere):
     panel.refresh()
     panel.buttons["step"].click()
     asked = '"to": {"prompts": 3, "rollouts": 15}'
-    until(lambda: asked in str(remote._store.ask("commands", run=remote.run)["payload"]))
+    until(lambda: asked in str(remote._store.ask("commands", run=remote.run_id)["payload"]))
     panel.buttons["stop"].click()
     assert process.wait(patience(30)) == 0
 

@@ -18,7 +18,7 @@ def press(page, label):
 
 
 def commands(remote):
-    return remote._store.ask("commands", run=remote.run).to_pylist()
+    return remote._store.ask("commands", run=remote.run_id).to_pylist()
 
 
 def newest(remote, kind, n=1):

@@ -59,14 +59,14 @@ def steered(folder: Path) -> dict:
         weights = b"".join(p.detach().numpy().tobytes() for p in policy.parameters)
         return {
             "steps": run.n_steps,
-            "budget": [run.budget.prompts, run.budget.rollouts],
+            "budget": [run.state.budget.prompts, run.state.budget.rollouts],
             "temperature": [run.world.temperature, policy.temperature],
             "lr": policy.lr,
             "pipeline": run.pipeline.text,
-            "pinned": run.prompt_settings.pinned.tolist(),
-            "boost": run.prompt_settings.boost.tolist(),
-            "dropped": np.flatnonzero(~run.available).tolist(),
-            "known": {i: kind for i, (kind, _) in run.helm.known.items()},
+            "pinned": run.state.prompt_settings.pinned.tolist(),
+            "boost": run.state.prompt_settings.boost.tolist(),
+            "dropped": np.flatnonzero(~run.state.available).tolist(),
+            "known": {i: outcome.kind for i, outcome in run.queue.outcomes.items()},
             "weights": sha256(weights).hexdigest(),
         }
 
@@ -121,8 +121,8 @@ def left(folder: Path) -> list:
                 return draft.candidates()[RANK : RANK + draft.wanted]
 
         with processes.joined(), Run(TINY.with_(store=str(folder), name="planned", eval_every=0)) as run:
-            run.pipeline = Pipeline(Grpo(), Own())
-            run.states = run.pipeline.init(run.world.pool)
+            run.state.pipeline = Pipeline(Grpo(), Own())
+            run.state.states = run.pipeline.init(run.world.pool)
             run.step()
 
     def gone() -> None:

@@ -25,7 +25,7 @@ EXPERIMENT = Experiment(
 def main(store: str, steps: int, resume: str | None = None) -> None:
     """Run and tell."""
     with Run(EXPERIMENT.with_(store=store, steps=steps), resume=resume) as run:
-        print(json.dumps({"run": run.run, "from": run.n_steps}), flush=True)
+        print(json.dumps({"run": run.run_id, "from": run.n_steps}), flush=True)
         while not run.done:
             step = run.step()
             facts = {

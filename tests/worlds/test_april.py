@@ -91,14 +91,14 @@ def test_what_is_carried_is_in_the_ledger_and_its_tokens_count_once(task, tmp_pa
         model="tiny", pipeline="grpo", budget=BUDGET, steps=4, store=str(tmp_path), eval_every=0, checkpoint_every=0
     )
     with Run(experiment, world=fresh(task)) as made:
-        made.pipeline = Pipeline(Grpo(), April(every=1))
-        made.states = made.pipeline.init(made.world.pool)
+        made.state.pipeline = Pipeline(Grpo(), April(every=1))
+        made.state.states = made.pipeline.init(made.world.pool)
         steps = [made.step() for _ in range(4)]
     with Store.open(tmp_path) as store:
         assert store.sql("SELECT bool_and(balanced) AS ok FROM ledger")["ok"].to_pylist() == [True]
         rows = store.ask("savings_by_step").to_pylist()
-        again = Pipeline(Grpo(), April(every=1)).fold(made.world.pool, store.steps(made.run, made.world.pool))
-    assert again["april"] == made.states["april"]
+        again = Pipeline(Grpo(), April(every=1)).fold(made.world.pool, store.steps(made.run_id, made.world.pool))
+    assert again["april"] == made.state.states["april"]
     last: dict[str, int] = {}
     for step, row in zip(steps, rows, strict=True):
         new = 0

@@ -167,7 +167,7 @@ def test_a_run_that_had_ended_goes_on_with_nothing_waiting(tmp_path):
     with Run(experiment) as first:
         for _ in range(3):
             first.step()
-    with Run(experiment.with_(steps=5), resume=first.run) as again:
+    with Run(experiment.with_(steps=5), resume=first.run_id) as again:
         assert again.n_steps == 3
         again.step()
         again.step()
@@ -179,7 +179,7 @@ def test_a_change_acts_at_the_step_it_is_recorded_for(tmp_path):
     with Run(SMALL.with_(store=str(tmp_path), staleness=2, eval_every=0)) as run:
         run.step()
         run.step()
-        run.available = np.arange(40) < 10
+        run.state.available = np.arange(40) < 10
         third = run.step()
         assert third.prompts.max() < 10
         assert (third.plan.folded_through, third.update["version_lag"]) == (2, 0)

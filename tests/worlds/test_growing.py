@@ -196,8 +196,8 @@ def test_the_store_keeps_tree_decisions_and_a_balanced_ledger(task, tmp_path: Pa
         model="tiny", pipeline="grpo", budget=BUDGET, steps=2, store=str(tmp_path), eval_every=0, checkpoint_every=0
     )
     with Run(experiment, world=fresh(task)) as made:
-        made.pipeline = Pipeline(Grpo(), Forker(), Cutter(0.3))
-        made.states = made.pipeline.init(made.world.pool)
+        made.state.pipeline = Pipeline(Grpo(), Forker(), Cutter(0.3))
+        made.state.states = made.pipeline.init(made.world.pool)
         steps = [made.step(), made.step()]
     with Store.open(tmp_path) as store:
         rows = store.sql("SELECT status, count(*) AS n FROM nodes GROUP BY status").to_pylist()

@@ -171,7 +171,7 @@ def test_a_method_that_comes_in_later_reads_rows_without_hints(world, tmp_path):
     with Run(experiment, world=world) as made:
         steps = [made.step(), made.step()]
         made.swap("grpo + adhint + epo")
-        folded = made.states["epo"]
+        folded = made.state.states["epo"]
     assert all(hint_lengths(step.rollouts).any() for step in steps)
     means = [without_hints(step.rollouts).entropy.values.mean() for step in steps]
     assert folded.total / folded.n == pytest.approx(np.mean(means))

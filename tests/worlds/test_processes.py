@@ -19,7 +19,7 @@ from workbench import Store
 from workbench.parallel import processes
 from workbench.parallel.watchdog import Watch
 from workbench.runs.run import Run
-from workbench.runs.steering.commands import Remote
+from workbench.runs.steering.remote import Remote
 from workbench.store import StoreError
 
 from .run_processes import TINY, overlapped
@@ -116,28 +116,28 @@ def test_one_inbox_steers_all(tmp_path) -> None:
 
     remote = until(watched, 120, every=0.1)
     with Store.open(tmp_path) as store:
-        ids = store.pool(remote.run)[0].ids.tolist()
+        ids = store.pool(remote.run_id)[0].ids.tolist()
     asked = [
-        remote.pause(),
-        remote.set(prompts=5, group_size=3, temperature=0.9, lr=2e-4),
-        remote.pin(ids[3]),
-        remote.boost(ids[3], 2.0),
-        remote.drop(ids[4]),
-        remote.drop(ids[5]),
-        remote.undo(),
-        remote.add("vade"),
-        remote.swap("grpo + vade"),
-        remote.add("mopps"),
-        remote.remove("vade"),
-        remote.step(2),
+        remote.pause().last_request,
+        remote.set(prompts=5, group_size=3, temperature=0.9, lr=2e-4).last_request,
+        remote.pin(ids[3]).last_request,
+        remote.boost(ids[3], 2.0).last_request,
+        remote.drop(ids[4]).last_request,
+        remote.drop(ids[5]).last_request,
+        remote.undo().last_request,
+        remote.add("vade").last_request,
+        remote.swap("grpo + vade").last_request,
+        remote.add("mopps").last_request,
+        remote.remove("vade").last_request,
+        remote.step(2).last_request,
     ]
-    refused = remote.set(lr=-1.0)
+    refused = remote.set(lr=-1.0).last_request
     done = [remote.wait(request, 120) for request in asked]
-    asked.append(remote.checkpoint())
+    asked.append(remote.checkpoint().last_request)
     done.append(remote.wait(asked[-1], 120))
     with pytest.raises(ValueError, match="lr must be a number from 0 to 1"):
         remote.wait(refused, 120)
-    asked += [remote.resume(), remote.stop()]
+    asked += [remote.resume().last_request, remote.stop().last_request]
     first, second = ended(running)
     assert first == second
     assert [first["known"][r.id] for r in asked] == [
@@ -150,14 +150,14 @@ def test_one_inbox_steers_all(tmp_path) -> None:
     acting = {d["step"] for d in done[1:11]}
     assert len(acting) == 1
     with Store.open(tmp_path) as store:
-        rows = store.ask("commands", run=remote.run).to_pylist()
+        rows = store.ask("commands", run=remote.run_id).to_pylist()
         assert sorted(json.loads(r["payload"])["id"] for r in rows) == sorted(r.id for r in [*asked, refused])
         (at,) = acting
         asks = store.sql("SELECT prompt_id, n FROM asks WHERE step = ? ORDER BY ask", [at]).to_pylist()
     assert len(asks) == 5 and sum(a["n"] for a in asks) == 15
     assert asks[0] == {"prompt_id": ids[3], "n": 5}
     saved = done[-1]["step"]
-    assert remote.n_steps >= saved and list((tmp_path / "checkpoints" / remote.run).iterdir()) != []
+    assert remote.n_steps >= saved and list((tmp_path / "checkpoints" / remote.run_id).iterdir()) != []
 
 
 @pytest.mark.slow

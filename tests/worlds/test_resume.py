@@ -65,16 +65,16 @@ SMALL = Experiment(
 def test_prompts_taken_out_stay_out_and_torch_draws_go_on(tmp_path) -> None:
     experiment = SMALL.with_(store=str(tmp_path))
     with Run(experiment) as run:
-        run.available = np.arange(40) % 2 == 0
+        run.state.available = np.arange(40) % 2 == 0
         torch.manual_seed(5)
         run.step()
         run.step()
         drawn = torch.rand(3).tolist()
         run.step()
     torch.manual_seed(0)
-    with Run(experiment, resume=run.run) as again:
+    with Run(experiment, resume=run.run_id) as again:
         assert again.n_steps == 3
-        assert again.available.tolist() == (np.arange(40) % 2 == 0).tolist()
+        assert again.state.available.tolist() == (np.arange(40) % 2 == 0).tolist()
         assert (again.step().prompts % 2 == 0).all()
     torch.manual_seed(5)
     assert torch.rand(3).tolist() == drawn
@@ -85,7 +85,7 @@ def test_a_checkpoint_cut_short_is_not_taken(tmp_path) -> None:
     with Run(experiment) as run:
         run.step()
         run.step()
-        whole = sorted(p.name for p in run.checkpoints().iterdir())
+        whole = sorted(p.name for p in run.record.checkpoints.iterdir())
         save = run.world.save
 
         def broken(folder):
@@ -95,10 +95,10 @@ def test_a_checkpoint_cut_short_is_not_taken(tmp_path) -> None:
         run.world.save = broken
         run.step()
         run.step()
-        assert sorted(p.name for p in run.checkpoints().iterdir()) == whole == ["step-000002"]
-        (run.checkpoints() / "step-000004.tmp").mkdir()
+        assert sorted(p.name for p in run.record.checkpoints.iterdir()) == whole == ["step-000002"]
+        (run.record.checkpoints / "step-000004.tmp").mkdir()
         run.world.save = save
-        run.writer.flush()  # its own renames must not meet the broken one
+        run.record.writer.flush()  # its own renames must not meet the broken one
         rename = Path.rename
 
         def gone(path, target):
@@ -108,6 +108,6 @@ def test_a_checkpoint_cut_short_is_not_taken(tmp_path) -> None:
 
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(Path, "rename", gone)
-            run.checkpoint()
-    assert (run.checkpoints() / "step-000004" / POSITION).exists()
-    assert len(list(run.checkpoints().iterdir())) == 1
+            run.record.checkpoint(run.state)
+    assert (run.record.checkpoints / "step-000004" / POSITION).exists()
+    assert len(list(run.record.checkpoints.iterdir())) == 1

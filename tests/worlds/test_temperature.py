@@ -30,10 +30,10 @@ def test_each_step_has_the_temperature_of_its_sampler(task, tmp_path, grown):
         pipeline="grpo", budget=BUDGET, steps=2, store=str(tmp_path), eval_every=2, checkpoint_every=0
     )
     with Run(experiment, world=world_of(task)) as made:
-        made.pipeline = Pipeline(Grpo(), Forker()) if grown else made.pipeline
-        made.states = made.pipeline.init(made.world.pool)
+        made.state.pipeline = Pipeline(Grpo(), Forker()) if grown else made.pipeline
+        made.state.states = made.pipeline.init(made.world.pool)
         made.step()
-        restore(made, "set", {"to": {"temperature": 1.25}})
+        restore(made.state, "set", {"to": {"temperature": 1.25}})
         made.step()
     with Store.open(tmp_path) as store:
         asked = "SELECT DISTINCT step, purpose, temperature FROM rollouts ORDER BY ALL"

@@ -211,7 +211,9 @@ def test_why_verifiers_failed_is_recorded_and_found(tmp_path):
     odd = np.array([len(t) % 2 == 1 for t in step.rollouts.text])
     assert 0 < odd.sum() < 12
     with Store.open(tmp_path) as store:
-        told = {e.subject: (e.message, e.count) for e in next(iter(store.steps(run.run))).events if e.kind == "warning"}
+        told = {
+            e.subject: (e.message, e.count) for e in next(iter(store.steps(run.run_id))).events if e.kind == "warning"
+        }
         assert told == {
             "verifier_invalid": (
                 f"{12 - odd.sum()} rollouts got no reward: verifier invalid; first: TypeError: reward is str, not a number",

@@ -180,9 +180,9 @@ def test_a_run_that_was_killed_goes_on_as_if_it_had_not(tmp_path, model):
         for _ in range(8):
             expected.append(facts(run.step()))
             if run.n_steps == 4:  # one after the checkpoint
-                run.writer.flush()
+                run.record.writer.flush()
                 shutil.copytree(store, tmp_path / "cut")
-    with Run(experiment.with_(store=str(tmp_path / "cut")), resume=run.run) as again:
+    with Run(experiment.with_(store=str(tmp_path / "cut")), resume=run.run_id) as again:
         assert again.n_steps == 3
         assert [facts(again.step()) for _ in range(5)] == expected[3:]
     with Store.open(tmp_path / "cut") as cut, Store.open(store) as whole:
@@ -196,7 +196,7 @@ def test_a_run_that_was_stopped_goes_on_as_if_it_had_not(tmp_path):
     with Run(experiment.with_(store=str(tmp_path / "cut"))) as run:
         for _ in range(4):
             run.step()
-    with Run(experiment.with_(store=str(tmp_path / "cut")), resume=run.run) as again:
+    with Run(experiment.with_(store=str(tmp_path / "cut")), resume=run.run_id) as again:
         assert [facts(again.step()) for _ in range(4)] == expected[4:]
 
 
@@ -208,6 +208,6 @@ def test_what_would_be_planned_otherwise_is_generated_anew(tmp_path, change):
     with Run(experiment) as run:
         for _ in range(3):
             run.step()
-    with Run(experiment.with_(**change), resume=run.run) as again:
+    with Run(experiment.with_(**change), resume=run.run_id) as again:
         first = again.step()
     assert (first.plan.folded_through, first.update["version_lag"]) == (3, 0)

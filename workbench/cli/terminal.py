@@ -104,17 +104,19 @@ def watch(experiment: Experiment, *, resume: str | None, seconds: float | None, 
 
     with interruptible() as pressed, processes.joined(experiment.device):
         console.quiet = not processes.first()
-        with Run(experiment, resume=resume, tell=tell) as run:
+        with Run(experiment, resume=resume, on_status=tell) as run:
             console.print(str(run.pipeline))
-            console.print(f"run [bold]{run.run}[/] in store [bold]{experiment.store}[/]; {facts(run.world.describe())}")
-            with dashboard(experiment.store, run.run, None if console.quiet else port, browser) as server:
+            console.print(
+                f"run [bold]{run.run_id}[/] in store [bold]{experiment.store}[/]; {facts(run.world.describe())}"
+            )
+            with dashboard(experiment.store, run.run_id, None if console.quiet else port, browser) as server:
                 deadline = began + seconds if seconds else float("inf")
                 tally = train(run, lambda: bool(pressed) or time.perf_counter() >= deadline)
                 if not run.done:
                     tell("scoring the evaluation set once more")
                     _once_more(run)
                 run.close("finished" if run.done else "stopped")
-                lines = summary(run.run, experiment, tally, run.evaluations, time.perf_counter() - began)
+                lines = summary(run.run_id, experiment, tally, run.evaluations, time.perf_counter() - began)
                 console.print("\n" + "\n".join(lines), markup=False)
                 _stay(lambda: server is not None and console.is_terminal and server.poll() is None and not pressed)
     return 0

@@ -173,9 +173,8 @@ def gather(
         draft = draft.with_(plan=Plan.concat(plans), rollouts=rollouts)
         wanted = max((bound(m, "more", states)(draft) for m in pipeline.actors("more")), default=0)
         budget = draft.budget
-        late = bool(budget.seconds) and clock.total >= budget.seconds
-        if budget.seconds and (agreed := getattr(world, "agreed", None)):  # every process of a run has its own clock
-            late = agreed(late)
+        # every process of a run has its own clock
+        late = bool(budget.seconds) and world.broadcast(clock.total >= budget.seconds)
         if (budget.tokens and int(rollouts.length.sum()) >= budget.tokens) or late:
             for n, what in (
                 (wanted, "more prompts were wanted"),

@@ -1,4 +1,4 @@
-"""The checkpoints of a run: folders step-000020 with the world's own files and where the run stood, whole or not at all.
+"""Checkpoints of a run: folders step-000020 with the world's own files and where the run was, whole or not at all.
 
 Draws are keyed by seed, step and rollout, and methods' states are folded from the record, so weights and optimiser, the
 prompts that are in, torch's own generator (a loss may draw from it), and in an overlapped run the steps that wait are all
@@ -11,14 +11,21 @@ import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from workbench.parallel import processes
+from workbench.stages import Trainable
+from workbench.store.folder.files import fsync
+from workbench.store.open import data_folder
 
 POSITION = "position.npz"
-"""The file of a checkpoint that says where the run stood, beside the world's own files."""
+"""The file of a checkpoint that says where the run was, beside the world's own files."""
+
+
+def folder_of_run(store_url: str, run_id: str) -> Path:
+    """The folder of a run's checkpoints."""
+    return data_folder(store_url) / "checkpoints" / run_id
 
 
 def of_step(folder: Path, step: int) -> Path:
@@ -32,11 +39,9 @@ def newest(folder: Path) -> tuple[Path, int] | None:
     return (found[-1], int(found[-1].name.removeprefix("step-"))) if found else None
 
 
-def keep(folder: Path, step: int, world: Any, available: np.ndarray, also: Callable[[Path], None]) -> None:
+def save(folder: Path, step: int, world: Trainable, available: np.ndarray, also: Callable[[Path], None]) -> None:
     """Save the world and the (N,) mask of prompts that are in under a step, and remove the checkpoint before it; also writes
     what else belongs to it into the folder. Raises what writing raises, and leaves the one before it then."""
-    from workbench.store.folder.files import fsync
-
     final, part = of_step(folder, step), folder / f"step-{step:06d}.tmp"
 
     def begin() -> None:

@@ -1,31 +1,26 @@
-"""An experiment as data.
+"""An experiment: what is run, and the ways to run it.
 
-`Experiment` is frozen, prints as code, goes to and from TOML and is kept whole in the store's runs table. What makes its
-steps is a `Run` (`run`).
+`Experiment` adds to its data (`spec`) what makes its steps: a `Run` in the foreground, a `Session` in the background.
 """
 
 from __future__ import annotations
 
 import json
-import tomllib
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
-from inspect import signature
-from pathlib import Path
-from typing import Any
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
-from workbench import validate
 from workbench.parallel import processes
-from workbench.pipeline import Pipeline
 from workbench.runs.run import Run
-from workbench.types import Budget, Step
+from workbench.runs.session import Session
+from workbench.runs.spec import ExperimentSpec
+from workbench.store import Store
+from workbench.types import Step
 
-SIM = "sim"
-"""The model name that stands for a simulated world."""
+if TYPE_CHECKING:
+    from typing import Self
 
 
-@dataclass(frozen=True)
-class Experiment:
+class Experiment(ExperimentSpec):
     """What is run: model, tasks, pipeline, budget of a step, number of steps, seed, store.
 
     model is "smollm2", "tiny", "sim", a transformers folder or a hub id; tasks a name, a JSONL file or a list of
@@ -39,75 +34,19 @@ class Experiment:
     step before the next is generated, 1 generates the next one meanwhile. See `worlds.overlap.overlap`.
     """
 
-    model: str = "smollm2"
-    tasks: str | tuple[str, ...] = "default"
-    pipeline: str | Pipeline = "grpo + mopps"
-    budget: Budget = field(default_factory=Budget)
-    steps: int = 60
-    seed: int = 0
-    eval_every: int = 20
-    eval_samples: int = 0
-    eval_sets: Mapping[str, str | list[str]] = field(default_factory=dict)
-    checkpoint_every: int = 20
-    staleness: int = 0
-    store: str = "store"
-    name: str = ""
-    tokens: str = "all"
-    world: Mapping[str, object] = field(default_factory=dict)
-    task_options: Mapping[str, object] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "pipeline", Pipeline.parse(self.pipeline))
-        if isinstance(self.budget, Mapping):
-            validate.known(self.budget, [f.name for f in fields(Budget)], "budget")
-            for name, value in self.budget.items():
-                if name in ("prompts", "rollouts"):
-                    validate.whole(name, value)
-                elif value is not None:
-                    validate.number(name, value, 0)
-            object.__setattr__(self, "budget", Budget(**self.budget))
-        if isinstance(self.tasks, list):
-            object.__setattr__(self, "tasks", tuple(self.tasks))
-        validate.whole("steps", self.steps)
-        validate.whole("seed", self.seed, 0, 2**63 - 1)
-        for name in ("staleness", "eval_samples", "eval_every", "checkpoint_every"):
-            validate.whole(name, getattr(self, name), 0)
-        validate.one_of("tokens", self.tokens, ("all", "sample", "none"))
-
     @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Experiment:
-        """An experiment from plain data; an unknown key is an error that lists the known ones."""
-        known = {f.name for f in fields(cls)}
-        unknown = sorted(set(data) - known)
-        if unknown:
-            raise ValueError(f"an experiment has no {', '.join(unknown)}; its keys are {', '.join(sorted(known))}")
-        return cls(**data)
-
-    @classmethod
-    def from_toml(cls, path: str | Path) -> Experiment:
-        """An experiment from a TOML file: top-level keys are the fields, [[pipeline]] the methods."""
-        with Path(path).open("rb") as file:
-            try:
-                data = tomllib.load(file)
-            except tomllib.TOMLDecodeError as error:
-                raise ValueError(f"{path} is not valid TOML: {error}") from error
-        return cls.from_dict(data)
-
-    @classmethod
-    def recorded(cls, store_url: str, run: str) -> Experiment:
+    def recorded(cls, store_url: str, run: str) -> Self:
         """The experiment that a run was started with, with the pipeline it was last swapped to and as many steps as it was
         to make when it was opened last.
 
-        Resumed, it has the budget and the other settings again that commands had left; see `steering.queue`."""
-        from workbench.store import Store
-
+        Resumed, it has the budget and the other settings again that commands had left; see `resume`."""
         with Store.open(store_url) as store:
             found = store.sql("select experiment from runs where run = ?", [run]).to_pylist()
             if not found:
                 known = ", ".join(store.runs().column("run").to_pylist()) or "none"
                 raise ValueError(f"the store {store_url!r} has no run {run!r}; it has {known}")
             data = json.loads(found[0]["experiment"])
-            target = store.ask("page_run", run=run)["target"][0].as_py()
+            target = store.ask("page_run", run=run).to_pylist()[0]["target"]
             swaps = store.sql(
                 "select payload from commands where run = ? and kind = 'swap' order by seq desc limit 1", [run]
             ).to_pylist()
@@ -115,68 +54,8 @@ class Experiment:
             data["pipeline"] = json.loads(swaps[0]["payload"])["to"]
         return cls.from_dict(data | {"store": store_url} | ({"steps": target} if target else {}))
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data, as `from_dict` reads it and the runs table keeps it."""
-        plain = {f.name: getattr(self, f.name) for f in fields(self)}
-        return plain | {
-            "pipeline": self.pipeline.spec,  # type: ignore[union-attr]
-            "budget": {k: v for k, v in asdict(self.budget).items() if v is not None},
-            "tasks": list(self.tasks) if isinstance(self.tasks, tuple) else self.tasks,
-            "eval_sets": dict(self.eval_sets),
-            "world": dict(self.world),
-            "task_options": dict(self.task_options),
-        }
-
-    def to_toml(self) -> str:
-        """The same as TOML text; `from_toml` reads it back."""
-        data = self.to_dict()
-        tables = {k: v for k, v in data.items() if isinstance(v, dict)}
-        lines = [f"{k} = {_toml(v)}" for k, v in data.items() if k not in tables and k != "pipeline"]
-        for name, table in tables.items():
-            if table:
-                lines += ["", f"[{name}]", *(f"{k} = {_toml(v)}" for k, v in table.items())]
-        for row in data["pipeline"]:
-            lines += ["", "[[pipeline]]", *(f"{k} = {_toml(v)}" for k, v in row.items())]
-        return "\n".join(lines) + "\n"
-
-    def with_(self, **changes: Any) -> Experiment:
-        """A copy with some fields replaced."""
-        return replace(self, **changes)
-
-    def build_world(self) -> Any:
-        """The world the experiment names: `SimWorld` for "sim", else a `LiveWorld` on its tasks."""
-        if self.model == SIM:
-            from workbench.worlds.sim.world import SimWorld
-
-            if self.eval_sets:
-                raise ValueError("a simulated world has one evaluation set; eval_sets needs a model")
-            samples = {"eval_samples": self.eval_samples} if self.eval_samples else {}
-            self._check_world(SimWorld, "seed")
-            return SimWorld(seed=self.seed, **{**samples, **self.world})  # type: ignore[arg-type]
-        from workbench import tasks
-        from workbench.worlds.live.world import LiveWorld
-
-        self._check_world(LiveWorld, "task", "model", "seed")
-        source = list(self.tasks) if isinstance(self.tasks, tuple) else self.tasks
-        task = tasks.load(source, seed=self.seed, **self.task_options)  # type: ignore[arg-type]
-        if self.eval_sets:
-            task = tasks.with_sets(task, self.eval_sets, seed=self.seed)
-        samples = {"samples": self.eval_samples} if self.eval_samples else {}
-        return LiveWorld(task, self.model, seed=self.seed, **{**samples, **self.world})  # type: ignore[arg-type]
-
-    def _check_world(self, kind: type, *given: str) -> None:
-        """Raise ValueError for settings that a world does not take, or that the experiment gives it."""
-        validate.known(self.world, [n for n in signature(kind).parameters if n not in given], "world")
-
-    @property
-    def device(self) -> str | None:
-        """What the experiment asks to be trained on; None where it leaves that to the world."""
-        return None if (found := self.world.get("device")) is None else str(found)
-
-    def start(self, paused: bool = False) -> Any:
+    def start(self, paused: bool = False) -> Session:
         """Run in the background of this process; returns the `Session` that steers it."""
-        from workbench.runs.session import Session
-
         return Session(self).start(paused=paused)
 
     def run(self) -> Iterator[Step]:
@@ -184,20 +63,3 @@ class Experiment:
         with processes.joined(self.device), Run(self) as run:
             while not run.done and run.ready():
                 yield run.step()
-
-    def _repr_html_(self) -> str:
-        from html import escape
-
-        rows = "".join(
-            f"<tr><td>{f.name}</td><td><code>{escape(str(getattr(self, f.name)))}</code></td></tr>"
-            for f in fields(self)
-            if f.name != "pipeline"
-        )
-        return f"<table>{rows}</table>{self.pipeline._repr_html_()}"  # type: ignore[union-attr]
-
-
-def _toml(value: object) -> str:
-    """A TOML literal: JSON's form, which TOML shares for strings, numbers, booleans and arrays."""
-    if isinstance(value, Mapping):
-        return "{ " + ", ".join(f"{k} = {_toml(v)}" for k, v in value.items()) + " }"
-    return json.dumps(list(value) if isinstance(value, tuple) else value, ensure_ascii=False)

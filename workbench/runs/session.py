@@ -10,16 +10,20 @@ from __future__ import annotations
 import threading
 import traceback
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from workbench.parallel import processes
 from workbench.pipeline import Pipeline
-from workbench.runs.experiment import Experiment
 from workbench.runs.run import Run
-from workbench.runs.steering.commands import Commands, plain, progress_html
-from workbench.runs.steering.inbox import Request
-from workbench.runs.steering.queue import Helm
+from workbench.runs.spec import ExperimentSpec
+from workbench.runs.steering.commands import Commands, progress_html
+from workbench.runs.steering.queue import RequestQueue
+from workbench.runs.steering.requests import Request
+from workbench.stages import Overlapping
 from workbench.types import Step
+
+if TYPE_CHECKING:
+    from typing import Self
 
 ENDED = ("finished", "stopped", "failed")
 """Statuses after which a session does nothing more."""
@@ -32,7 +36,9 @@ class Session(Commands):
     several processes make the run, each has a session: commands count that are given to the first one's, a stop of any.
     Closing the notebook's page harms nothing; `stop()` ends after the step in hand, with everything recorded."""
 
-    def __init__(self, experiment: Experiment, *, world: Any = None, resume: str | None = None, who: str = "") -> None:
+    def __init__(
+        self, experiment: ExperimentSpec, *, world: Overlapping | None = None, resume: str | None = None, who: str = ""
+    ) -> None:
         self.experiment = experiment
         self.who = who
         self.status = "new"
@@ -40,14 +46,14 @@ class Session(Commands):
         self.error: str | None = None
         self.n_steps = 0
         self.last: Step | None = None
-        self.run: str = ""
+        self.run_id = ""
         self._world, self._resume = world, resume
-        self._helm = Helm()
+        self._queue = RequestQueue()
         self._stop = threading.Event()
         self._next: Pipeline | None = None
         self._watchers: list[Callable[[Session], None]] = []
         self._wake = threading.Condition()
-        self._heard = 0
+        self._n_outcomes = 0
         self._thread: threading.Thread | None = None
         self._run: Run | None = None
 
@@ -66,72 +72,69 @@ class Session(Commands):
         """The pipeline of the next step."""
         if self._next is not None:
             return self._next
-        return self._run.pipeline if self._run else self.experiment.pipeline  # type: ignore[return-value]
+        return self._run.pipeline if self._run else Pipeline.parse(self.experiment.pipeline)
 
     @property
     def refused(self) -> str:
         """Why the last command was refused; "" when it was not."""
-        return self._helm.refused
+        return self._queue.refused
 
     @property
     def alive(self) -> bool:
         """Whether the training thread is running or paused."""
         return self._thread is not None and self._thread.is_alive()
 
-    def ask(self, kind: str, **payload: Any) -> Session:
-        """Ask for something, a key of `inbox.KINDS`. Raises ValueError where that cannot be; what only the coming step
+    def request(self, kind: str, **payload: object) -> Self:
+        """Ask for something, a key of `requests.KINDS`. Raises ValueError where that cannot be; what only the coming step
         can tell, as after a change that still waits, is refused by it, and recorded so."""
-        request = Request.of(kind, plain(payload), self.who)
-        if self._run is not None:
-            self._helm.check(self._run, request)
-        self.asked = request
-        self._helm.ask(request)
+        request = Request.of(kind, payload, self.who)
+        self._queue.put(request)
+        self.last_request = request
         return self
 
     def answer(self, request: Request) -> dict[str, Any] | None:
         """The command that a request became, without asking the store; see `Commands.answer`."""
-        if (known := self._helm.known.get(request.id)) is None:
+        if (found := self._queue.outcomes.get(request.id)) is None:
             return None
-        step = self._helm.since.get(request.id, 0)
-        return {"kind": known[0], "payload": {"id": request.id} | known[1], "step": step, "who": request.who}
+        return {**found._asdict(), "payload": {"id": request.id} | found.payload, "who": request.who}
 
-    def told(self, request: Request) -> str:
+    def working_status(self, request: Request) -> str:
         """What the training thread is doing for a request."""
-        id, text = self._helm.working
+        id, text = self._queue.working
         return text if id == request.id else ""
 
-    def start(self, paused: bool = False) -> Session:
+    def start(self, paused: bool = False) -> Self:
         """Begin, or go on after a pause. paused=True prepares everything and waits for `step` or `resume`."""
         if self.alive:
             return self if paused else self.resume()
         if self.status in ENDED:
             raise RuntimeError(f"this session is {self.status}; make a new one: Session(experiment).start()")
         if paused:
-            self.ask("pause")
+            self.pause()
         self._thread = threading.Thread(target=self._work, name="workbench-train", daemon=True)
         self._thread.start()
         return self
 
-    def step(self, n: int = 1) -> Session:
+    def step(self, n: int = 1) -> Self:
         """Make n single steps, then wait; starts the session when it was not."""
-        self.ask("step", n=n)
+        self.request("step", n=n)
         return self if self.alive else self.start()
 
-    def stop(self, timeout: float | None = 60) -> Session:
+    def stop(self, timeout: float | None = 60) -> Self:
         """End after the step in hand; everything is recorded. Waits up to timeout seconds for it."""
         self._stop.set()
         if self._thread and self._thread is not threading.current_thread():
             self._thread.join(timeout)
         return self
 
-    def swap(self, pipeline: Pipeline | str) -> Session:
+    def swap(self, pipeline: Pipeline | str) -> Self:
         """Another pipeline from the next step on; checked now, recorded when it is applied."""
         new = Pipeline.parse(pipeline)
-        self.ask("swap", pipeline=new)
+        self.request("swap", pipeline=new)
         self._next = new
         return self
 
-    def wait(self, steps: int | None = None, timeout: float = 600) -> Session:
+    def wait(self, steps: int | None = None, timeout: float = 600) -> Self:
         """Block until that many steps are made, or the run has ended. Raises TimeoutError, or what ended the run."""
 
         def reached() -> bool:
@@ -148,7 +151,7 @@ class Session(Commands):
         """Call back (in the training thread) after each step and each change of status."""
         self._watchers.append(callback)
 
-    def _say(self, status: str) -> None:
+    def _set_status(self, status: str) -> None:
         self.status = status
         for callback in self._watchers:
             try:
@@ -159,9 +162,9 @@ class Session(Commands):
             self._wake.notify_all()
 
     def _paused(self) -> None:
-        if self.status != "paused" or self._heard != len(self._helm.known):
-            self._heard = len(self._helm.known)
-            self._say("paused")
+        if self.status != "paused" or self._n_outcomes != len(self._queue.outcomes):
+            self._n_outcomes = len(self._queue.outcomes)
+            self._set_status("paused")
 
     def _work(self) -> None:
         status = "failed"
@@ -170,26 +173,28 @@ class Session(Commands):
                 status = self._make()
         except BaseException:
             self.error = traceback.format_exc()
-        self._say(status)
+        self._set_status(status)
 
     def _make(self) -> str:
         """Make the run; the status it ends with."""
-        self._say("preparing")
-        with Run(self.experiment, world=self._world, resume=self._resume, tell=self._tell, helm=self._helm) as run:
-            self._run, self.run, self.n_steps = run, run.run, run.n_steps
+        self._set_status("preparing")
+        with Run(
+            self.experiment, world=self._world, resume=self._resume, on_status=self._report, queue=self._queue
+        ) as run:
+            self._run, self.run_id, self.n_steps = run, run.run_id, run.n_steps
             while not run.done and run.ready(self._stop.is_set, self._paused):
                 self._next = None
                 if self.status != "running":
-                    self._say("running")
+                    self._set_status("running")
                 self.last = run.step()
                 self.n_steps = run.n_steps
-                self._say("running")
+                self._set_status("running")
             run.wrap_up()
         return "finished" if run.done else "stopped"
 
-    def _tell(self, text: str) -> None:
+    def _report(self, text: str) -> None:
         self.message = text
-        self._say(self.status)
+        self._set_status(self.status)
 
     def _repr_html_(self) -> str:
         return progress_html(self, self.pipeline.text)

@@ -88,13 +88,13 @@ def _make(experiment: Experiment, found: str | None, tell: Callable[[str], None]
         tell(f"going on with {found} after step {at}")
     else:
         made = Run(experiment)
-        tell(f"running as {made.run}")
+        tell(f"running as {made.run_id}")
     with made as run:
         while not run.done:
             step = run.step()
             if step.step % 10 == 0 or run.done:
                 tell(f"step {step.step}/{run.target}")
-        return run.run
+        return run.run_id
 
 
 def _recorded(experiment: Experiment) -> tuple[str | None, str, int]:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from workbench.stages import Card, LossFn, Method
+from workbench.stages import BaseWorld, Card, LossFn, Method
 from workbench.types import Advantage, Budget, Draft, Plan, Pool, Ragged, Rollouts, Step
 
 
@@ -26,7 +26,7 @@ def pool_of(n: int) -> Pool:
     )
 
 
-class ScriptedWorld:
+class ScriptedWorld(BaseWorld):
     """Prompt i succeeds at rate i / (N - 1); prompt 1 is never verified, every thirteenth rollout fails."""
 
     def __init__(self, n_prompts: int = 24, offers: frozenset[str] = frozenset(), null: float = 1 / 13) -> None:
@@ -57,10 +57,6 @@ class ScriptedWorld:
             logp=Ragged(-noise, offsets),
             entropy=Ragged(noise, offsets),
         )
-
-    def score(self, rollouts: Rollouts, needs: frozenset[str]) -> Rollouts:
-        """The rollouts as they are: no column is added."""
-        return rollouts
 
     def update(self, rollouts: Rollouts, advantage: Advantage, loss: LossFn, penalties: list[LossFn]) -> dict:
         """Count an update; no weight changes."""

@@ -141,7 +141,7 @@ class Step:
     advantage: Advantage
     fate: np.ndarray
     fate_reason: np.ndarray
-    update: Mapping[str, float | np.ndarray] = field(default_factory=dict)
+    update: Mapping[str, float | np.ndarray | str] = field(default_factory=dict)
     seconds: Mapping[str, float] = field(default_factory=dict)
     events: Sequence[Event] = ()
 

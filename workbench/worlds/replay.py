@@ -17,7 +17,7 @@ import numpy as np
 from workbench.numerics.roles import without_hints
 from workbench.numerics.success_over_time import Skill
 from workbench.numerics.token_columns import TRACKS
-from workbench.stages import Branch, LossFn, Prune
+from workbench.stages import BaseWorld, Branch, LossFn, Prune
 from workbench.types import Advantage, Plan, Pool, Rollouts, Step
 
 Serve: TypeAlias = Literal["recorded", "resample", "fitted"]
@@ -50,7 +50,7 @@ class Recording:
         return (step, *(np.concatenate([r[i] for r in rows]) for i in (1, 2, 3)))
 
 
-class ReplayWorld:
+class ReplayWorld(BaseWorld):
     """Answers plans from a recording. shortfall (N,) int64 counts rollouts asked of each prompt and not to be had."""
 
     def __init__(
@@ -138,13 +138,9 @@ class ReplayWorld:
             finish=np.full(len(rows), "stop", dtype=object),
         )
 
-    def score(self, rollouts: Rollouts, needs: frozenset[str]) -> Rollouts:
-        """As recorded."""
-        return rollouts
-
     def update(
         self, rollouts: Rollouts, advantage: Advantage, loss: LossFn, penalties: list[LossFn]
-    ) -> Mapping[str, float | np.ndarray]:
+    ) -> Mapping[str, float | np.ndarray | str]:
         """What the recorded update of the step said, per rollout where the same rollouts were served."""
         step = self.recording.steps.get(self._step)
         if step is None:

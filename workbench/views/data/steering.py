@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from workbench.runs.steering.inbox import CONTROLS, Inbox, Request, taken_back
+from workbench.runs.steering.inbox import Inbox
+from workbench.runs.steering.requests import CONTROLS, Request, undone
 from workbench.views.data.records import parsed
 from workbench.views.data.run import RunData, pipeline_line
 from workbench.views.data.text import one_line
@@ -85,7 +86,7 @@ class Steering:
             known = {t.id: t.what for t in self._recorded}
             waiting = [r for r in self._inbox.waiting() if r.id not in known]
             words = known | {r.id: sentence(r.kind, r.payload) for r in waiting}
-            id, working = self._inbox.told() if waiting else ("", "")
+            id, working = self._inbox.working_status() if waiting else ("", "")
             asked = [waits(r, words, working if r.id == id else "") for r in reversed(waiting)]
             self.commands = [*asked, *self._recorded]
             return self.commands
@@ -114,7 +115,7 @@ def record(rows: Sequence[Mapping[str, Any]], step: int) -> list[Command]:
     for row in rows:
         commands.append(new := recorded(row, step, words))
         words[new.id], undoes[new.id] = new.what, str(parsed(row["payload"]).get("undoes") or "")
-    settled = taken_back(undoes) | {id for id, undone in undoes.items() if undone}
+    settled = undone(undoes) | {id for id, other in undoes.items() if other}
     return [t._replace(undoable=t.undoable and t.id not in settled) for t in reversed(commands)]
 
 

@@ -1,6 +1,6 @@
 """The controls of a run as ipywidgets: buttons, settings, methods, single prompts, undo.
 
-They steer whatever has the words of `runs.steering.commands.Commands`: a session of this kernel, or a `Remote`. Values may be set from
+They steer whatever has the commands of `runs.steering.commands.Commands`: a session of this kernel, or a `Remote`. Values may be set from
 the training thread; clicks wait while a cell runs, so do not block a cell on training.
 """
 
@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from workbench.runs.steering.inbox import Request
+from workbench.runs.steering.requests import Request
 from workbench.views.data.settings import SETTINGS, figure
 from workbench.views.data.steering import Command, recorded, waits
 from workbench.views.data.text import html, one_line, percent
@@ -21,18 +21,18 @@ from workbench.views.parts import theme
 
 
 class Steerable(Protocol):
-    """What the controls need of a session; the words are those of `runs.steering.commands.Commands`."""
+    """What the controls need of a session; the commands are those of `runs.steering.commands.Commands`."""
 
     status: str
     n_steps: int
     target_steps: int
     error: str | None
-    run: str
+    run_id: str
     store_url: str
-    asked: Request | None
+    last_request: Request | None
 
     def answer(self, request: Request) -> dict[str, Any] | None: ...  # noqa: D102
-    def told(self, request: Request) -> str: ...  # noqa: D102
+    def working_status(self, request: Request) -> str: ...  # noqa: D102
     def start(self) -> Any: ...  # noqa: D102
     def pause(self) -> Any: ...  # noqa: D102
     def step(self) -> Any: ...  # noqa: D102
@@ -152,14 +152,14 @@ class Controls:
 
     def _try(self, act: Callable[[], object]) -> bool:
         """Do it, and say what came of it: the reader's mistake in words, never as a traceback."""
-        before, self.message.value = self.session.asked, ""
+        before, self.message.value = self.session.last_request, ""
         try:
             act()
         except Exception as problem:
             self._say(str(problem))
             return False
         finally:
-            request = self.session.asked
+            request = self.session.last_request
             if request is not None and request is not before:
                 with self._lock:
                     known = {a.request.id: a.command.what for a in self.sent}
@@ -204,7 +204,7 @@ class Controls:
     def _outcome(self, sent: Sent, made: int) -> Command:
         request = sent.request
         if (answer := self.session.answer(request)) is None:
-            return sent.command._replace(why=self.session.told(request))
+            return sent.command._replace(why=self.session.working_status(request))
         command = recorded(answer, made)
         return command._replace(what=sent.command.what) if command.kind == "undo" else command
 
@@ -238,8 +238,8 @@ class Controls:
                 parts.append(f"training reward {np.nanmean(reward):.3f}")
             if np.isfinite(correct).any():
                 parts.append(f"pass rate {percent(float(np.nanmean(correct)))}")
-        if s.run:
-            parts.append(f"run <code>{escape(s.run)}</code>")
+        if s.run_id:
+            parts.append(f"run <code>{escape(s.run_id)}</code>")
         line = " · ".join(parts)
         if s.error:
             last_line = one_line(s.error.strip().splitlines()[-1], 300)

@@ -12,7 +12,8 @@ from typing import Any
 import panel as pn
 import panel_material_ui as pmui
 
-from workbench.runs.steering.inbox import Inbox, Request, me
+from workbench.runs.steering.inbox import Inbox
+from workbench.runs.steering.requests import Request, current_user
 from workbench.store.errors import StoreError
 from workbench.views.data.run import RunData
 from workbench.views.data.selection import Selection
@@ -89,7 +90,7 @@ class SteeringBar:
         self.undoing = pmui.Select(label="Undo", options={}, sizing_mode="stretch_width", max_width=420, **small)
         self.undo = button("Undo", "undo", self._undo, margin=(10, 6, 0, 0))
         self.name = pmui.TextInput(
-            label="Your name", value=self.browser.who, placeholder=me(), max_length=40, width=160, **small
+            label="Your name", value=self.browser.who, placeholder=current_user(), max_length=40, width=160, **small
         )
         self.name.param.watch(lambda e: self.browser.param.update(who=e.new.strip()), "value")
         self.browser.param.watch(lambda e: self.name.param.update(value=e.new), "who")
@@ -127,7 +128,7 @@ class SteeringBar:
     @property
     def who(self) -> str:
         """Who steers, as it is recorded: what the viewer says, else the user of this server."""
-        return f"{self.browser.who or me()}, page"
+        return f"{self.browser.who or current_user()}, page"
 
     def _ask(self, kind: str, **payload: Any) -> None:
         data, self._answer = self._data, ""

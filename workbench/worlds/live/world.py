@@ -19,7 +19,7 @@ from workbench import models, validate
 from workbench.numerics.roles import HINTS, without_hints
 from workbench.parallel import processes
 from workbench.pipeline.fates import fates
-from workbench.stages import Branch, LossFn, Prune
+from workbench.stages import BaseWorld, Branch, LossFn, Overlapping, Prune
 from workbench.store.token_bytes import pieces_of
 from workbench.types import Advantage, Plan, Pool, Rollouts
 from workbench.worlds.engines.attention import use_grouped
@@ -28,6 +28,7 @@ from workbench.worlds.engines.llama import supported
 from workbench.worlds.engines.transformers_engine import TransformersEngine
 from workbench.worlds.live.generate import Generator
 from workbench.worlds.live.growing_rows import Decision, decision_columns
+from workbench.worlds.live.held_engine import HeldEngine
 from workbench.worlds.live.hints import PLAIN, lines_of, scored
 from workbench.worlds.live.prompts import Prefixes
 from workbench.worlds.live.starts import Begin, Starts
@@ -71,7 +72,7 @@ class Task(Protocol):
         ...
 
 
-class LiveWorld:
+class LiveWorld(BaseWorld):
     """A task and a model under training, in one process.
 
     model: a name for `workbench.models.load`, or (model, tokenizer) with float32 weights. lr: None is 1e-5 for large
@@ -175,10 +176,27 @@ class LiveWorld:
         self._decisions: list[Decision] = []
         self._spent: Counter[str] = Counter()
 
-    @staticmethod
-    def agreed(value: T) -> T:
+    def broadcast(self, value: T) -> T:
         """What all processes take where each has its own value, as of a clock: the first one's."""
         return processes.broadcast(value)
+
+    @property
+    def settings(self) -> Mapping[str, float]:
+        """temperature of sampling and training, lr."""
+        return {"temperature": self.temperature, "lr": self.policy.lr}
+
+    def set_setting(self, name: str, value: float) -> None:
+        """Another temperature or learning rate from the next step on."""
+        if name == "temperature":
+            self.temperature = self.policy.temperature = value  # what samples and what trains must agree on it
+        elif name == "lr":
+            self.policy.lr = value
+        else:
+            super().set_setting(name, value)
+
+    def hold_sampler(self) -> HeldEngine:
+        """Let the engine keep its weights, in a copy of its own, while the policy trains."""
+        return HeldEngine(self.engine, partial(setattr, self, "engine"))
 
     @property
     def version(self) -> int:
@@ -191,8 +209,9 @@ class LiveWorld:
         other._starts, other._decisions, other._spent = self._starts.twin(), [], Counter()
         return other
 
-    def adopt(self, twin: LiveWorld) -> None:
+    def adopt(self, twin: Overlapping) -> None:
         """Enter what a twin has sampled for the step that is trained next."""
+        assert isinstance(twin, LiveWorld)
         self._decisions += twin._decisions
         self._spent.update(twin._spent)
 

@@ -1,4 +1,4 @@
-"""Generation and training at the same time, with a bounded staleness that does not depend on who is faster.
+"""Asynchronous training: generation and training at the same time, with a bounded staleness.
 
 `staleness` steps wait, generated, while the oldest of them is trained and the next one is generated; then both sides
 meet, the sampler takes over the weights, and the next pair begins. So rollouts of step t come from the policy after
@@ -14,7 +14,7 @@ What waits was planned by the pipeline, budget and prompts of its time. Where on
 given up and made anew, so that a change acts at the very step that it is recorded for: that costs generation, not
 soundness. A checkpoint holds what waits (`waiting`), and a resumed run goes on with it.
 
-Of several processes each does all this, and they tell each other through two groups: one for what is generated ahead, whose
+Of several processes each does all this, and they exchange rows through two groups: one for what is generated ahead, whose
 thread changes to the common one when its turn to train comes. At most one thread of a process generates and one trains, and
 both sides of every process meet before the next pair begins, so the calls in a group come in the same order everywhere. What
 goes through the first group are rows on the processor (gloo): no kernel of one group waits on a GPU for a kernel of the other.
@@ -28,73 +28,17 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NamedTuple
 
 import numpy as np
 
 from workbench.parallel import processes
 from workbench.pipeline import NO_PROMPT_SETTINGS, Pipeline, PromptSettings, States
-from workbench.stages import Effect
+from workbench.stages import Effect, Overlapping
 from workbench.types import Budget, Step
 from workbench.worlds.overlap import waiting
+from workbench.worlds.overlap.planned_by import PlannedBy
 from workbench.worlds.overlap.waiting import Kept
-from workbench.worlds.overlap.worker import Ahead, Otherwise
-
-
-class Settings(NamedTuple):
-    """What a step is planned by, beside the states: pipeline, budget, which prompts are in, and what is wished of them."""
-
-    pipeline: Pipeline
-    budget: Budget
-    available: np.ndarray | None = None
-    prompt_settings: PromptSettings = NO_PROMPT_SETTINGS
-    temperature: float | None = None
-
-    def same(self, other: Settings) -> bool:
-        """Whether a step planned by the other would be planned alike."""
-        mine, theirs = (self.available, other.available)
-        alike = mine is theirs or (mine is not None and theirs is not None and np.array_equal(mine, theirs))
-        return alike and all(
-            getattr(self, name) is getattr(other, name) for name in ("pipeline", "budget", "prompt_settings")
-        ) and self.temperature == other.temperature  # fmt: skip
-
-    def mark(self, staleness: int) -> str:
-        """Equal for settings by which another process plans alike."""
-        free = np.empty(0, bool) if self.available is None else self.available
-        boost = np.empty(0) if self.prompt_settings.boost is None else self.prompt_settings.boost
-        return waiting.mark(
-            self.pipeline, self.budget, free, self.prompt_settings.pinned, boost, self.temperature, staleness
-        )
-
-
-class _Held:
-    """A live world's sampler for the time of the run: it has weights of its own, and takes others only when told."""
-
-    def __init__(self, world: Any) -> None:
-        self._world, self._engine = world, getattr(world, "engine", None)
-        if self._engine is None:
-            return
-        engine = self._engine.apart() if hasattr(self._engine, "apart") else self._engine
-        self._sync = engine.sync
-        self._quiet = [n for n in ("sync", "rest") if hasattr(engine, n)]
-        for name in self._quiet:  # the update must not change weights under a running generation, nor put it to sleep
-            setattr(engine, name, lambda: None)
-        world.engine = engine
-
-    def take_over(self) -> None:
-        """Let the sampler have the trainer's weights; nobody may be generating."""
-        if self._engine is not None:
-            self._sync()
-
-    def release(self) -> None:
-        """Give the world its own sampler back, up to date."""
-        if self._engine is not None:
-            lent, self._world.engine = self._world.engine, self._engine
-            for name in self._quiet:
-                delattr(lent, name)
-            if lent is not self._engine:
-                lent.close()
-            self._engine.sync()
+from workbench.worlds.overlap.worker import Ahead, PlannedOtherwise
 
 
 def check_overlap(pipeline: Pipeline, staleness: int) -> None:
@@ -120,7 +64,7 @@ class Overlap:
 
     def __init__(
         self,
-        world: Any,
+        world: Overlapping,
         staleness: int,
         last: Callable[[], int],
         kept: Sequence[Kept] = (),
@@ -129,18 +73,18 @@ class Overlap:
         if staleness < 0:
             raise ValueError(f"staleness={staleness}; a policy cannot be trained on rollouts of its future")
         self.staleness, self._last = staleness, last
-        self._aside = processes.new_group() if staleness else None
-        self._held = _Held(world)
+        self._group = processes.new_group() if staleness else None
+        self._held = world.hold_sampler()
         self._waiting: deque[Ahead] = deque()
         self._training: Ahead | None = None
-        self._settings: Settings | None = None
+        self._planned_by: PlannedBy | None = None
         self._kept, self._folded = kept, folded
 
     def __call__(
         self,
         pipeline: Pipeline,
         states: States,
-        world: Any,
+        world: Overlapping,
         budget: Budget,
         *,
         step: int,
@@ -152,24 +96,24 @@ class Overlap:
         the sampler holds the newest weights."""
         check_overlap(pipeline, self.staleness)
         free = None if available is None else available.copy()
-        settings = Settings(pipeline, budget, free, prompt_settings, getattr(world, "temperature", None))
-        if self._settings is None or not settings.same(self._settings):
+        planned_by = PlannedBy(pipeline, budget, free, prompt_settings, world.settings.get("temperature"))
+        if self._planned_by is None or not planned_by.same(self._planned_by):
             self._give_up()
-            self._settings = settings
-            self._take_up(settings, world, step, seed)
+            self._planned_by = planned_by
+            self._take_up(planned_by, world, step, seed)
         done = None
         while done is None:
-            done = self._pair(self._settings, states, world, step, seed)
+            done = self._pair(self._planned_by, states, world, step, seed)
         return pipeline.observe(states, done), done
 
-    def _pair(self, settings: Settings, states: States, world: Any, step: int, seed: int) -> Step | None:
+    def _pair(self, planned_by: PlannedBy, states: States, world: Overlapping, step: int, seed: int) -> Step | None:
         """Generate the next step while the oldest waiting one is trained; None while too few wait for that."""
         queue = self._waiting
         fresh, after = None, step + len(queue)
         due = len(queue) >= max(self.staleness, 1) or (queue and after > self._last())
         self._training = queue.popleft() if due and self.staleness else None
         if after <= self._last() or after == step:
-            fresh = Ahead(settings, states, world, after, seed, step - 1, self._aside)
+            fresh = Ahead(planned_by, states, world, after, seed, step - 1, self._group)
             queue.append(fresh)
         before = world.version
         if self._training is not None:
@@ -187,31 +131,31 @@ class Overlap:
         self._held.take_over()
         return replace(done, update={**done.update, "version_lag": lag})
 
-    def _take_up(self, settings: Settings, world: Any, step: int, seed: int) -> None:
+    def _take_up(self, planned_by: PlannedBy, world: Overlapping, step: int, seed: int) -> None:
         """Let what a checkpoint kept wait again, as far as it is planned as it was."""
         kept, folded, self._kept, self._folded = self._kept, self._folded, (), {}
-        planned = settings.mark(self.staleness)
+        mark = planned_by.mark(self.staleness)
         for k in kept:
-            if k.planned != planned or k.step != step + len(self._waiting):
+            if k.planned != mark or k.step != step + len(self._waiting):
                 return
             states = folded[k.folded_through]
-            again = Ahead(settings, states, world, k.step, seed, k.folded_through, self._aside, k)
+            again = Ahead(planned_by, states, world, k.step, seed, k.folded_through, self._group, k)
             try:
                 again.generated()
-            except Otherwise:
+            except PlannedOtherwise:
                 again.abandon()
                 return
             self._waiting.append(again)
 
     def save(self, folder: Path) -> str:
         """Write what waits into a folder, between two calls or after `close`; "", or why some of it could not be kept."""
-        return waiting.save(self._kept if self._settings is None else self._waits(), folder)
+        return waiting.save(self._kept if self._planned_by is None else self._waits(), folder)
 
     def _waits(self) -> Sequence[Kept]:
-        if self._settings is None or self._training is not None:
+        if self._planned_by is None or self._training is not None:
             return ()
-        planned = self._settings.mark(self.staleness)
-        return [ahead.kept(planned) for ahead in self._waiting]
+        mark = self._planned_by.mark(self.staleness)
+        return [ahead.kept(mark) for ahead in self._waiting]
 
     def _give_up(self, within: float | None = None) -> None:
         """End what waits or trains: one that trains is finished, the others are not trained."""
@@ -228,15 +172,15 @@ class Overlap:
 
     def close(self) -> None:
         """Give up what waits, but for `save`, and give the world its own sampler back."""
-        if self._settings is not None:
-            self._kept, self._settings = self._waits(), None
+        if self._planned_by is not None:
+            self._kept, self._planned_by = self._waits(), None
         self._give_up()
         self._held.release()
 
 
 def run_async(
     pipeline: Pipeline,
-    world: Any,
+    world: Overlapping,
     budget: Budget,
     *,
     steps: int,

@@ -62,7 +62,7 @@ def save(kept: Sequence[Kept], folder: Path) -> str:
         np.savez(
             folder / FILE.format(one.step),
             head=np.frombuffer(head.encode(), np.uint8),
-            **{str(i): a for i, a in enumerate(arrays)},
+            **{str(i): a for i, a in enumerate(arrays)},  # type: ignore[arg-type]
         )
     return ""
 

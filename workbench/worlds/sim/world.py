@@ -26,7 +26,7 @@ from pathlib import Path
 import numpy as np
 
 from workbench import validate
-from workbench.stages import Branch, LossFn, Prune
+from workbench.stages import BaseWorld, Branch, LossFn, Prune
 from workbench.types import Advantage, Plan, Rollouts
 from workbench.worlds.sim.dynamics import (
     FITTED,
@@ -47,7 +47,7 @@ _FINISH = np.array(["stop", "length"], dtype=object)
 _FAILURE = np.array(["", "verifier"], dtype=object)
 
 
-class SimWorld:
+class SimWorld(BaseWorld):
     """A world without a model: prompts in families, a policy that learns by `Dynamics`.
 
     dynamics defaults to the recorded run; p_fail is the chance that the verifier fails on a rollout; graded=False

@@ -1,0 +1,85 @@
+"""Resuming a run from its newest checkpoint: weights, the commands given so far, and the states of methods."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+
+from workbench.pipeline import Pipeline, States
+from workbench.runs import checkpoints
+from workbench.runs.spec import ExperimentSpec
+from workbench.runs.state import RunState
+from workbench.runs.steering.changes import BUDGET, WORLD, restore
+from workbench.runs.steering.queue import Outcome, RequestQueue
+from workbench.runs.steering.requests import LASTING
+from workbench.store import Store
+from workbench.types import Budget
+from workbench.worlds.overlap import waiting
+from workbench.worlds.overlap.waiting import Kept
+
+
+def resume(
+    spec: ExperimentSpec, state: RunState, queue: RequestQueue, run_id: str
+) -> tuple[Sequence[Kept], Mapping[int, States]]:
+    """Load the newest checkpoint of a run and fold the steps up to it; later ones will be made again.
+
+    Returns the steps that waited at the checkpoint, and the states that they were planned with, see `Overlap`."""
+    folder, pool = checkpoints.folder_of_run(spec.store, run_id), state.world.pool
+    found = checkpoints.newest(folder)
+    if found is None:
+        raise ValueError(f"run {run_id} has no checkpoint under {folder}; start a new run instead")
+    checkpoint, at = found
+    if at >= state.target:
+        raise ValueError(
+            f"run {run_id} has made {at} steps, and its experiment ends at {state.target}; "
+            f"steps={at + 20} (--steps {at + 20}) goes on to step {at + 20}"
+        )
+    with Store.open(spec.store) as store:
+        recorded, _ = store.pool(run_id)
+        if list(recorded.ids) != list(pool.ids):
+            raise ValueError(f"run {run_id} had other prompts than these tasks give; resume it with its tasks and seed")
+        state.world.load(checkpoint)
+        if (available := checkpoints.position(checkpoint)) is not None:
+            if len(available) != len(pool):
+                raise ValueError(f"{checkpoint} was made for {len(available)} prompts; these tasks give {len(pool)}")
+            state.available = available
+        _restore_commands(spec, state, queue, store, run_id, at)
+        kept = waiting.load(checkpoint) if spec.staleness else []
+        wanted = {k.folded_through for k in kept}
+        state.states = state.pipeline.init(pool)
+        folded = {0: state.states}
+        for step in store.steps(run_id, pool, needs=state.pipeline.needs):
+            if step.step > at:
+                break
+            state.states = state.pipeline.observe(state.states, step)
+            if step.step in wanted:
+                folded[step.step] = state.states
+    state.step = at
+    return kept, folded
+
+
+def _restore_commands(
+    spec: ExperimentSpec, state: RunState, queue: RequestQueue, store: Store, run_id: str, at: int
+) -> None:
+    """Read the commands of a run that is resumed after step `at`: those up to there are applied now, later ones when their
+    step comes. What the experiment given now says otherwise than the one recorded is newer, and wins."""
+    rows = store.sql("SELECT step, kind, payload FROM commands WHERE run = ? ORDER BY step, seq", [run_id]).to_pylist()
+    commands = [Outcome(r["kind"], json.loads(r["payload"] or "{}"), r["step"]) for r in rows]
+    queue.outcomes.update({command.payload.get("id", ""): command for command in commands})
+    found = store.sql("SELECT experiment FROM runs WHERE run = ?", [run_id]).to_pylist()[0]["experiment"]
+    began, given = json.loads(found), spec.to_dict()
+    swaps = [payload["to"] for kind, payload, _ in commands if kind == "swap"]
+    pipelines = [Pipeline.parse(rows).spec for rows in (began["pipeline"], *swaps[-1:])]
+    newer = {name for name in WORLD if given["world"].get(name) != began.get("world", {}).get(name)}
+    newer |= set(BUDGET) if Budget(**given["budget"]) != Budget(**began["budget"]) else set()
+    if swaps and given["pipeline"] in pipelines:
+        restore(state, "swap", {"to": began["pipeline"]})
+    for kind, payload, step in commands:
+        if kind not in LASTING or (kind == "swap" and given["pipeline"] not in pipelines):
+            continue
+        if kind == "set":
+            payload = {**payload, "to": {k: v for k, v in payload["to"].items() if k not in newer}}
+        if step <= at:
+            restore(state, kind, payload)
+        else:
+            queue.to_restore.append((step, kind, payload))

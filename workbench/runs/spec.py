@@ -1,0 +1,156 @@
+"""Experiment as data: frozen, prints as code, goes to and from TOML, and is kept whole in the store's runs table."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
+from inspect import signature
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from workbench import validate
+from workbench.pipeline import Pipeline
+from workbench.stages import Overlapping
+from workbench.types import Budget
+
+if TYPE_CHECKING:
+    from typing import Self
+
+SIM = "sim"
+"""The model name that stands for a simulated world."""
+
+
+@dataclass(frozen=True)
+class ExperimentSpec:
+    """The fields of an `Experiment`, which documents them, checked; prints as code, goes to and from TOML."""
+
+    model: str = "smollm2"
+    tasks: str | tuple[str, ...] = "default"
+    pipeline: str | Pipeline = "grpo + mopps"
+    budget: Budget = field(default_factory=Budget)
+    steps: int = 60
+    seed: int = 0
+    eval_every: int = 20
+    eval_samples: int = 0
+    eval_sets: Mapping[str, str | list[str]] = field(default_factory=dict)
+    checkpoint_every: int = 20
+    staleness: int = 0
+    store: str = "store"
+    name: str = ""
+    tokens: str = "all"
+    world: Mapping[str, object] = field(default_factory=dict)
+    task_options: Mapping[str, object] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "pipeline", Pipeline.parse(self.pipeline))
+        if isinstance(self.budget, Mapping):
+            validate.known(self.budget, [f.name for f in fields(Budget)], "budget")
+            for name, value in self.budget.items():
+                if name in ("prompts", "rollouts"):
+                    validate.whole(name, value)
+                elif value is not None:
+                    validate.number(name, value, 0)
+            object.__setattr__(self, "budget", Budget(**self.budget))
+        if isinstance(self.tasks, list):
+            object.__setattr__(self, "tasks", tuple(self.tasks))
+        validate.whole("steps", self.steps)
+        validate.whole("seed", self.seed, 0, 2**63 - 1)
+        for name in ("staleness", "eval_samples", "eval_every", "checkpoint_every"):
+            validate.whole(name, getattr(self, name), 0)
+        validate.one_of("tokens", self.tokens, ("all", "sample", "none"))
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Self:
+        """An experiment from plain data; an unknown key is an error that lists the known ones."""
+        known = {f.name for f in fields(cls)}
+        unknown = sorted(set(data) - known)
+        if unknown:
+            raise ValueError(f"an experiment has no {', '.join(unknown)}; its keys are {', '.join(sorted(known))}")
+        return cls(**data)
+
+    @classmethod
+    def from_toml(cls, path: str | Path) -> Self:
+        """An experiment from a TOML file: top-level keys are the fields, [[pipeline]] the methods."""
+        with Path(path).open("rb") as file:
+            try:
+                data = tomllib.load(file)
+            except tomllib.TOMLDecodeError as error:
+                raise ValueError(f"{path} is not valid TOML: {error}") from error
+        return cls.from_dict(data)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, as `from_dict` reads it and the runs table keeps it."""
+        plain = {f.name: getattr(self, f.name) for f in fields(self)}
+        return plain | {
+            "pipeline": Pipeline.parse(self.pipeline).spec,
+            "budget": {k: v for k, v in asdict(self.budget).items() if v is not None},
+            "tasks": list(self.tasks) if isinstance(self.tasks, tuple) else self.tasks,
+            "eval_sets": dict(self.eval_sets),
+            "world": dict(self.world),
+            "task_options": dict(self.task_options),
+        }
+
+    def to_toml(self) -> str:
+        """The same as TOML text; `from_toml` reads it back."""
+        data = self.to_dict()
+        tables = {k: v for k, v in data.items() if isinstance(v, dict)}
+        lines = [f"{k} = {_toml(v)}" for k, v in data.items() if k not in tables and k != "pipeline"]
+        for name, table in tables.items():
+            if table:
+                lines += ["", f"[{name}]", *(f"{k} = {_toml(v)}" for k, v in table.items())]
+        for row in data["pipeline"]:
+            lines += ["", "[[pipeline]]", *(f"{k} = {_toml(v)}" for k, v in row.items())]
+        return "\n".join(lines) + "\n"
+
+    def with_(self, **changes: Any) -> Self:
+        """A copy with some fields replaced."""
+        return replace(self, **changes)
+
+    def build_world(self) -> Overlapping:
+        """The world the experiment names: `SimWorld` for "sim", else a `LiveWorld` on its tasks."""
+        if self.model == SIM:
+            from workbench.worlds.sim.world import SimWorld
+
+            if self.eval_sets:
+                raise ValueError("a simulated world has one evaluation set; eval_sets needs a model")
+            samples = {"eval_samples": self.eval_samples} if self.eval_samples else {}
+            self._check_world(SimWorld, "seed")
+            return SimWorld(seed=self.seed, **{**samples, **self.world})  # type: ignore[arg-type]
+        from workbench import tasks
+        from workbench.worlds.live.world import LiveWorld
+
+        self._check_world(LiveWorld, "task", "model", "seed")
+        source = list(self.tasks) if isinstance(self.tasks, tuple) else self.tasks
+        task = tasks.load(source, seed=self.seed, **self.task_options)  # type: ignore[arg-type]
+        if self.eval_sets:
+            task = tasks.with_sets(task, self.eval_sets, seed=self.seed)
+        samples = {"samples": self.eval_samples} if self.eval_samples else {}
+        return LiveWorld(task, self.model, seed=self.seed, **{**samples, **self.world})  # type: ignore[arg-type]
+
+    def _check_world(self, kind: type, *given: str) -> None:
+        """Raise ValueError for settings that a world does not take, or that the experiment gives it."""
+        validate.known(self.world, [n for n in signature(kind).parameters if n not in given], "world")
+
+    @property
+    def device(self) -> str | None:
+        """What the experiment asks to be trained on; None where it leaves that to the world."""
+        return None if (found := self.world.get("device")) is None else str(found)
+
+    def _repr_html_(self) -> str:
+        from html import escape
+
+        rows = "".join(
+            f"<tr><td>{f.name}</td><td><code>{escape(str(getattr(self, f.name)))}</code></td></tr>"
+            for f in fields(self)
+            if f.name != "pipeline"
+        )
+        return f"<table>{rows}</table>{Pipeline.parse(self.pipeline)._repr_html_()}"
+
+
+def _toml(value: object) -> str:
+    """A TOML literal: JSON's form, which TOML shares for strings, numbers, booleans and arrays."""
+    if isinstance(value, Mapping):
+        return "{ " + ", ".join(f"{k} = {_toml(v)}" for k, v in value.items()) + " }"
+    return json.dumps(list(value) if isinstance(value, tuple) else value, ensure_ascii=False)
