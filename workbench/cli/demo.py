@@ -33,7 +33,8 @@ def add_parser(commands: argparse._SubParsersAction) -> None:
 
 def _demo(args: argparse.Namespace) -> int:
     from workbench.cli import terminal
-    from workbench.runs.experiment import SIM, Experiment
+    from workbench.runs.experiment import Experiment
+    from workbench.runs.spec import SIM
 
     resume = terminal.newest_run(args.store) if args.resume else None
     if resume is not None:
