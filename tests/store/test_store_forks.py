@@ -87,6 +87,6 @@ def test_tokens_below_which_all_was_cut_are_cut(tmp_path):
 
 
 @given(forks())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=15, deadline=None)
 def test_any_tree_of_rows_adds_up(tmp_path_factory, step):
     agrees(tmp_path_factory.mktemp("forks"), step)

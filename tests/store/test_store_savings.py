@@ -115,7 +115,7 @@ def agrees(groups, account):
 
 
 @given(forests())
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=10, deadline=None)
 def test_any_tree_adds_up(tmp_path_factory, segments):
     groups, _ = asked(tmp_path_factory.mktemp("tree"), segments)
     agrees(groups, token_account(segments))
