@@ -85,7 +85,7 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def _version() -> str:
-    from workbench import __version__
+    from workbench.version import __version__
 
     return f"rollout-workbench {__version__}"
 
