@@ -121,5 +121,6 @@ def test_an_evaluation_before_the_first_step_costs_nothing(recording):
 
 def test_pipelines_that_cannot_be_read_are_pooled_with_nothing():
     assert named("grpo + mopps", "r-1") == "grpo + mopps"
-    assert named([{"method": "nobody knows"}], "r-1") == "r-1 (pipeline unknown here)"
+    assert named([{"method": "nobody_knows", "n": 3}, {"method": "grpo"}], "r-1") == "nobody_knows(n=3) + grpo"
+    assert named([{"no_method": 1}], "r-1") == "r-1 (pipeline unknown here)"
     assert named(None, "r-1") == "r-1"

@@ -213,7 +213,7 @@ def _curves(store: Store, runs: Sequence[str] | None, axis: Axis, measure: str, 
         if len(mine) < 2:
             continue
         experiment = json.loads(known[run]["experiment"])
-        label = Pipeline.parse(experiment["pipeline"]).text if "pipeline" in experiment else known[run]["run"]
+        label = Pipeline.recorded(experiment).text if "pipeline" in experiment else known[run]["run"]
         if axis == "trained_tokens":
             x = [max((n for s, n in trained.get(run, ()) if s <= r["step"]), default=0) for r in mine]
         else:

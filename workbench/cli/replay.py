@@ -14,6 +14,9 @@ def add_parser(commands: argparse._SubParsersAction) -> None:
         "--pipeline", action="append", default=[], help="methods, 'grpo + vade'; several times to compare; the run's own is always there"
     )  # fmt: skip
     replay.add_argument(
+        "--methods", action="append", default=[], metavar="FILE", help="a Python file, or a module, with methods of your own"
+    )  # fmt: skip
+    replay.add_argument(
         "--serve",
         choices=("recorded", "resample", "fitted"),
         default="recorded",
@@ -28,25 +31,32 @@ def _replay(args: argparse.Namespace) -> int:
     from rich.table import Table
 
     from workbench.analysis import whatif
-    from workbench.pipeline import Pipeline
+    from workbench.pipeline import Pipeline, catalog
     from workbench.runs.experiment import Experiment
     from workbench.store import Store
 
     console = Console()
+    for source in args.methods:
+        catalog.add(source)
     with Store.open(args.store) as store:
         run = args.run or store.latest()
         if run is None:
             raise ValueError(f"the store {args.store!r} has no run yet; `workbench demo` records one")
         experiment = Experiment.recorded(args.store, run)
-        own = str(Pipeline.parse(experiment.pipeline).text)
-        pipelines = list(dict.fromkeys([own, *(Pipeline.parse(p).text for p in args.pipeline)]))
-        needs = frozenset().union(*(Pipeline.parse(p).needs for p in pipelines))
+        own = Pipeline.parse(experiment.pipeline)
+        if own.unknown and not args.pipeline:
+            own.unknown[0].refuse()
+        for method in own.unknown:
+            console.print(f"without the run's own pipeline: {method.reason}", style="dim", markup=False)
+        several = [*([] if own.unknown else [own]), *map(Pipeline.parse, args.pipeline)]
+        pipelines = list({p.text: p for p in several}.values())
+        needs = frozenset().union(*(p.needs for p in pipelines))
         console.print(f"reading {run}", style="dim")
         run, recording = whatif.record(store, run, needs)
     skill = whatif.fitted(recording)
     results = []
     for pipeline in pipelines:
-        console.print(f"replaying {pipeline}", style="dim", markup=False)
+        console.print(f"replaying {pipeline.text}", style="dim", markup=False)
         results.append(
             whatif.replay(
                 recording,

@@ -1,27 +1,66 @@
-"""Every method there is, found by slug, verb or name: one file in `workbench/methods/` is one entry."""
+"""Catalog of methods, found by slug, verb or name: the files of `workbench/methods/`, and plugins."""
 
 from __future__ import annotations
 
 import ast
 import importlib
 import pkgutil
+from collections.abc import Iterable, Mapping
 from functools import cache
+from pathlib import Path
 
 from workbench import methods as _folder
+from workbench.pipeline import plugins
 from workbench.stages import VERBS, Method, Only
 from workbench.validate import nearest
 
+_added: dict[str, dict[str, type[Method]]] = {}
+"""File or module -> the methods it brought, in this process."""
+
 
 @cache
-def methods() -> dict[str, type[Method]]:
-    """Slug -> method class, in alphabetical order: the classes of `workbench.methods.*` that carry a card."""
+def packaged() -> dict[str, type[Method]]:
+    """Slug -> class of the methods of `workbench.methods`, in alphabetical order."""
     found: dict[str, type[Method]] = {}
     for module_info in pkgutil.iter_modules(_folder.__path__):
-        module = importlib.import_module(f"{_folder.__name__}.{module_info.name}")
-        for thing in vars(module).values():
-            if isinstance(thing, type) and issubclass(thing, Method) and thing.__module__ == module.__name__:
-                found[thing.card.slug] = thing
+        found |= plugins.classes(importlib.import_module(f"{_folder.__name__}.{module_info.name}"))
     return dict(sorted(found.items()))
+
+
+_installed = cache(plugins.installed)
+
+
+def methods() -> dict[str, type[Method]]:
+    """Slug -> method class, in alphabetical order: those of the package, of installed packages, and those added."""
+    own = {slug: cls for found in _added.values() for slug, cls in found.items()}
+    return dict(sorted((_installed() | own | packaged()).items()))
+
+
+def add(source: str | Path) -> list[str]:
+    """Slugs of the methods that a Python file or a module brings; from now on pipelines may name them.
+
+    A file that has changed is read again. Raises ValueError where it cannot be loaded, has no method, or takes a name that is there.
+    """
+    name = located(source)
+    found = plugins.load(name, Path(name).stat().st_mtime_ns if Path(name).is_file() else 0)
+    others = {**_installed(), **packaged(), **{s: c for key in _added if key != name for s, c in _added[key].items()}}
+    for slug, cls in found.items():
+        if slug in others and others[slug] is not cls:
+            raise ValueError(
+                f"{name} has a method {slug!r}, and so has {others[slug].__module__}; give it another slug"
+            )
+    _added[name] = found
+    return sorted(found)
+
+
+def located(source: str | Path) -> str:
+    """A file by its whole path, a module by its name."""
+    return str(Path(source).absolute()) if str(source).endswith(".py") else str(source)
+
+
+def added(source: str) -> bool:
+    """Whether a file or module was added in this process."""
+    return source in _added
 
 
 def find(verb: str) -> list[str]:
@@ -43,6 +82,26 @@ def make(slug: str, *, only: list[str] | None = None, **settings: object) -> Met
         names = ", ".join(getattr(known[slug], "__dataclass_fields__", ()))
         raise ValueError(f"{slug}: {error}; its settings are {names or 'none'}") from error
     return Only(method, *only) if only else method
+
+
+def recorded(row: Mapping[str, object], sources: Iterable[str] = ()) -> Method:
+    """The method of a recorded pipeline's row; a named placeholder where this installation cannot make it.
+
+    sources: the files and modules that the run had its methods from, for the way out."""
+    settings = dict(row)
+    slug = str(settings.pop("method"))
+    try:
+        return make(slug, **settings)  # type: ignore[arg-type]
+    except (ValueError, TypeError) as error:
+        if slug in methods():
+            reason = f"{error}; it was recorded with other settings, by another version"
+        else:
+            had = f", which the run had from {' or '.join(sources)}" if sources else ""
+            reason = (
+                f"there is no method {slug!r} here{had}; name its file or module, Experiment(methods=[...]) or "
+                f"workbench replay --methods FILE, or install the package that brings it"
+            )
+        return plugins.Unknown(slug, settings, reason)
 
 
 def parts(text: str) -> list[ast.expr]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 import numpy as np
 
@@ -10,6 +11,7 @@ from workbench.methods.uniform import Uniform
 from workbench.pipeline import catalog, rules
 from workbench.pipeline.masking import observed
 from workbench.pipeline.notation import listed, written
+from workbench.pipeline.plugins import Unknown, origin
 from workbench.stages import DECIDES, VERBS, Method, State, World
 from workbench.types import Pool, Step
 
@@ -53,6 +55,24 @@ class Pipeline:
             return cls(*(catalog.make(str(row.pop("method")), **row) for row in rows))  # type: ignore[arg-type]
         return cls(*(catalog.read(part) for part in catalog.parts(text)))
 
+    @classmethod
+    def recorded(cls, experiment: Mapping[str, Any]) -> Pipeline:
+        """The pipeline of a recorded experiment; a method that is unknown here stands in it by name, and refuses to act."""
+        rows = experiment["pipeline"]
+        if isinstance(rows, str):
+            return cls.parse(rows)
+        return cls(*(catalog.recorded(row, experiment.get("methods", ())) for row in rows))
+
+    @property
+    def unknown(self) -> tuple[Unknown, ...]:
+        """The methods of a recorded pipeline that are not here."""
+        return tuple(m for m in self.methods if isinstance(m, Unknown))
+
+    @property
+    def origins(self) -> list[str]:
+        """The files and modules outside the package from which its methods come."""
+        return sorted({found for m in self.chosen if (found := origin(m))})
+
     @property
     def spec(self) -> list[dict[str, object]]:
         """The pipeline as data, for TOML and the runs table; `Pipeline.parse` reads it back."""
@@ -73,7 +93,9 @@ class Pipeline:
         return frozenset().union(*(m.needs for m in self.methods))
 
     def check(self, world: World) -> None:
-        """Raise where a method needs what the world does not offer."""
+        """Raise where a method is unknown here, or needs what the world does not offer."""
+        for m in self.unknown:
+            m.refuse()
         for m in self.methods:
             missing = sorted(m.needs - world.offers - set(world.pool.extra))
             if missing:

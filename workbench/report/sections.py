@@ -90,9 +90,9 @@ def settings(c: Chapter) -> list[Block]:
 
 
 def pipeline_of(experiment: Mapping[str, Any]) -> Pipeline | None:
-    """The pipeline of a recorded experiment; None where a method is no longer known or was a plugin."""
+    """The pipeline of a recorded experiment; None where it has none, or where it cannot be read."""
     try:
-        return Pipeline.parse(experiment["pipeline"])
+        return Pipeline.recorded(experiment)
     except (KeyError, ValueError, TypeError):
         return None
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from workbench.parallel import processes
+from workbench.pipeline import Pipeline, catalog
 from workbench.runs.run import Run
 from workbench.runs.session import Session
 from workbench.runs.spec import ExperimentSpec
@@ -24,7 +25,8 @@ class Experiment(ExperimentSpec):
     """What is run: model, tasks, pipeline, budget of a step, number of steps, seed, store.
 
     model is "smollm2", "tiny", "sim", a transformers folder or a hub id; tasks a name, a JSONL file or a list of
-    families; pipeline anything `Pipeline.parse` reads. name is part of the run's id, the model's name where empty.
+    families; pipeline anything `Pipeline.parse` reads; methods the Python files or modules that bring methods of
+    your own. name is part of the run's id, the model's name where empty.
     tokens: keep the token-level columns of "all" rollouts, of a "sample" of the groups, or of "none"; never less than
     the pipeline needs.
     world and task_options are passed on to the world and to the task. eval_every steps (and at the start and the end) the fixed evaluation set is scored; 0 turns it off.
@@ -52,6 +54,10 @@ class Experiment(ExperimentSpec):
             ).to_pylist()
         if swaps:
             data["pipeline"] = json.loads(swaps[0]["payload"])["to"]
+        if "pipeline" in data:
+            data["pipeline"] = Pipeline.recorded(data)
+        # a store may come from anyone: what it names is not run, unless the researcher has loaded it already
+        data["methods"] = [source for source in data.get("methods", ()) if catalog.added(source)]
         return cls.from_dict(data | {"store": store_url} | ({"steps": target} if target else {}))
 
     def start(self, paused: bool = False) -> Session:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from workbench import validate
-from workbench.pipeline import Pipeline
+from workbench.pipeline import Pipeline, catalog
 from workbench.stages import Overlapping
 from workbench.types import Budget
 
@@ -29,6 +29,7 @@ class ExperimentSpec:
     model: str = "smollm2"
     tasks: str | tuple[str, ...] = "default"
     pipeline: str | Pipeline = "grpo + mopps"
+    methods: tuple[str, ...] = ()
     budget: Budget = field(default_factory=Budget)
     steps: int = 60
     seed: int = 0
@@ -44,6 +45,10 @@ class ExperimentSpec:
     task_options: Mapping[str, object] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        sources = tuple(map(catalog.located, (self.methods,) if isinstance(self.methods, str) else self.methods))
+        for source in sources:
+            catalog.add(source)
+        object.__setattr__(self, "methods", sources)
         object.__setattr__(self, "pipeline", Pipeline.parse(self.pipeline))
         if isinstance(self.budget, Mapping):
             validate.known(self.budget, [f.name for f in fields(Budget)], "budget")
@@ -82,15 +87,18 @@ class ExperimentSpec:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, as `from_dict` reads it and the runs table keeps it."""
-        plain = {f.name: getattr(self, f.name) for f in fields(self)}
-        return plain | {
-            "pipeline": Pipeline.parse(self.pipeline).spec,
+        plain, pipeline = {f.name: getattr(self, f.name) for f in fields(self)}, Pipeline.parse(self.pipeline)
+        sources = sorted({*self.methods, *pipeline.origins})
+        data = plain | {
+            "pipeline": pipeline.spec,
+            "methods": sources,
             "budget": {k: v for k, v in asdict(self.budget).items() if v is not None},
             "tasks": list(self.tasks) if isinstance(self.tasks, tuple) else self.tasks,
             "eval_sets": dict(self.eval_sets),
             "world": dict(self.world),
             "task_options": dict(self.task_options),
         }
+        return data if sources else {k: v for k, v in data.items() if k != "methods"}
 
     def to_toml(self) -> str:
         """The same as TOML text; `from_toml` reads it back."""

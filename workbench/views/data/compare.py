@@ -122,8 +122,8 @@ def named(pipeline: object, run: str) -> str:
     if not pipeline:
         return run
     try:
-        return Pipeline.parse(pipeline).text  # type: ignore[arg-type]
-    except (ValueError, LookupError, TypeError, ImportError):  # of a plugin that is not here, or another version
+        return Pipeline.recorded({"pipeline": pipeline}).text
+    except (ValueError, LookupError, TypeError, ImportError):  # the record holds no pipeline that can be read
         return f"{run} ({pipeline if isinstance(pipeline, str) else 'pipeline unknown here'})"
 
 
