@@ -164,7 +164,7 @@ def test_the_record_says_where_a_method_came_from_and_is_read_without_it(own, mo
 
     catalog.add(own)
     with Run(Experiment.recorded(store, name), resume=name) as run:
-        assert run.n_steps == 2
+        assert run.n_steps == 3
         while not run.done:
             run.step()
     assert run.n_steps == 4
