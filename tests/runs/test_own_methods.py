@@ -144,7 +144,7 @@ def test_the_record_says_where_a_method_came_from_and_is_read_without_it(own, mo
     with Run(experiment) as run:
         for _ in range(3):
             run.step()
-        name = run.run
+        name = run.run_id
     with Store.open(store) as opened:
         record = json.loads(opened.sql("SELECT experiment FROM runs")["experiment"][0].as_py())
     assert record["methods"] == [str(own)]
