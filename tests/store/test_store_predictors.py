@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from made_steps import made_pool
 
-from workbench.numerics.hints import with_asks
+from workbench.numerics.hints import Ask, with_asks
 from workbench.pipeline.fates import fates
 from workbench.store import Store, Writer
 from workbench.types import Advantage, Node, Plan, Rollouts, Step
@@ -14,8 +14,8 @@ from workbench.types import Advantage, Node, Plan, Rollouts, Step
 
 def test_predictions_of_cuts_and_of_continuations(tmp_path):
     plan = Plan(np.array([1]), np.array([4]), step=1)
-    start = [Node("1:p0001:0@2"), Node("1:p0001:1@2")]
-    plan = with_asks(plan, [1, 1], [1, 1], start, ["", ""], {"value": [0.75, 0.72]})
+    inside = [Ask(1, 1, Node(f"1:p0001:{k}@2"), why={"value": v}) for k, v in enumerate([0.75, 0.72])]
+    plan = with_asks(plan, inside)
     rows = Rollouts.of_plan(plan, made_pool(4))
     ids = np.array([f"1:p0001:{k}" for k in range(6)], object)
     correct = np.array([1.0, 0.0, 1.0, np.nan, 1.0, 0.0])

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from workbench.numerics.hints import plain_rewards, references, with_asks
+from workbench.numerics.hints import Ask, references, with_asks
 from workbench.numerics.roles import hint_lengths
 from workbench.stages import Card, Effect, Method
 from workbench.types import Advantage, Draft, Plan, Pool, Ragged, Step, Text
@@ -159,22 +159,20 @@ class Adhint(Method):
         rows = np.flatnonzero(plan.is_plain & (plan.n > 1))
         rows = rows[[len(str(text).split()) > 1 for text in state.reference[plan.prompt[rows]]]]
         plan = plan.defer(self.name, rows, plan.n[rows] // 2)
-        prompts, counts, starts, contexts, ratios = [], [], [], [], []
+        asks, r = [], draft.rollouts
         for a, k in zip(*draft.deferred(self.name), strict=True):
             p = int(draft.plan.prompt[a])
-            rewards = np.clip(plain_rewards(draft, p), 0, 1)
+            mine = (r.prompt == p) & (r.context == "") & (r.purpose == "train") & np.isfinite(r.reward)
+            rewards = np.clip(r.reward[mine], 0, 1)
             if not len(rewards) or rewards.mean() == 1:
                 continue
             noise = self.noise * rng.standard_normal() if self.noise else 0.0
             ratio = hint_ratio(rewards, self.w_min, self.w_max, noise).ratio
             words = str(state.reference[p]).split()
             shown = hint_tokens(ratio, len(words))
-            prompts.append(p)
-            counts.append(int(k))
-            starts.append(Text(" ".join(words[:shown]) + " ") if shown else None)
-            contexts.append(f"adhint:{shown}" if shown else "")
-            ratios.append(ratio)
-        return with_asks(plan, prompts, counts, starts, contexts, {"hint_ratio": ratios})
+            hint = (Text(" ".join(words[:shown]) + " "), f"adhint:{shown}") if shown else (None, "")
+            asks.append(Ask(p, int(k), *hint, {"hint_ratio": ratio}))
+        return with_asks(plan, asks)
 
     def estimate(self, state: Seen, advantage: Advantage, draft: Draft, rng: np.random.Generator) -> Advantage:
         """Advantages over plain and hinted rollouts of a prompt together, re-weighted by what the hints gained; those of

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import ceil
 from typing import ClassVar, NamedTuple
 
@@ -95,7 +95,7 @@ class April(Method):
         for i, (_, name) in enumerate(names):
             start[i] = Resume(name)
         more = Plan(np.array([p for p, _ in names]), np.ones(len(names), np.int64), start=start)
-        return replace(Plan.concat([more, plan]), notes=plan.notes)
+        return Plan.concat([more, plan])
 
     def prune(self, state: tuple[Group, ...], frontier: Frontier, rng: np.random.Generator) -> Cut:
         """Stop everything once enough groups have ended."""

@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from workbench.numerics.hints import with_asks
+from workbench.numerics.hints import Ask, with_asks
 from workbench.numerics.picks import largest
 from workbench.numerics.votes import voted
 from workbench.stages import Card, Effect, Method, State
@@ -80,17 +80,15 @@ class Ettrl(Method):
         done, r = draft.plan, draft.rollouts
         if not len(asks) or r.entropy is None:
             return plan
-        prompts, counts, starts = [], [], []
+        more = []
         for a, left in zip(asks.tolist(), later.tolist(), strict=True):
             for k in np.flatnonzero((r.ask == a) & (r.length > self.min_pos)):
                 for at in fork_positions(r.entropy.row(int(k)), self.forks, self.min_pos):
                     n = min(self.branches, left)
                     if n > 0 and at > 0:
-                        prompts.append(int(done.prompt[a]))
-                        counts.append(n)
-                        starts.append(Node(f"{r.id[k]}@{at}"))
+                        more.append(Ask(int(done.prompt[a]), n, Node(f"{r.id[k]}@{at}")))
                         left -= n
-        return with_asks(plan, prompts, counts, starts, [""] * len(prompts))
+        return with_asks(plan, more)
 
     def reward(self, state: State, rollouts: Rollouts) -> Rollouts:
         """1 for agreeing with the majority of the prompt, null where nobody answered."""

@@ -10,7 +10,7 @@ from typing import ClassVar, Literal, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from workbench.numerics.hints import strategies, with_asks
+from workbench.numerics.hints import Ask, with_asks
 from workbench.stages import Card, Effect, Method
 from workbench.types import Advantage, Batch, Draft, Loss, Plan, Pool, Rollouts, Step, Text
 
@@ -117,8 +117,7 @@ class Nudgerl(Method):
 
     def amend(self, state: Strategies, plan: Plan, draft: Draft, rng: np.random.Generator) -> Plan:
         """Take the hinted rollouts out of the plain asks; those that lost their hint stay plain."""
-        n = plan.n.copy()
-        prompts, counts, starts, contexts = [], [], [], []
+        n, asks = plan.n.copy(), []
         for row in np.flatnonzero(plan.is_plain):
             prompt = int(plan.prompt[row])
             texts = state.texts[prompt]
@@ -130,12 +129,9 @@ class Nudgerl(Method):
             kept = Counter(hint[rng.random(n[row]) >= self.p_drop].tolist())
             for i, c in enumerate(chosen):
                 if kept[i]:
-                    prompts.append(prompt)
-                    counts.append(kept[i])
-                    starts.append(Text(texts[int(c)], "user"))
-                    contexts.append(f"strategy:{int(c)}")
+                    asks.append(Ask(prompt, kept[i], Text(texts[int(c)], "user"), f"strategy:{int(c)}"))
             n[row] -= sum(kept.values())
-        return with_asks(plan.with_n(n), prompts, counts, starts, contexts)
+        return with_asks(plan.with_n(n), asks)
 
     def estimate(self, state: Strategies, advantage: Advantage, draft: Draft, rng: np.random.Generator) -> Advantage:
         """Advantages of all rollouts of a prompt together, its strategies credited by lam."""
@@ -161,6 +157,15 @@ class Nudgerl(Method):
             raise ValueError("nudgerl needs the column 'plain_logp'; Nudgerl(distill=0) leaves the distillation out")
         term = -torch.where(batch.mask.bool(), batch.advantage * batch.extra["plain_logp"], 0.0)
         return Loss(self.distill * term, reduction="seq_mean", stats={"distillation": term.detach()})
+
+
+def strategies(pool: Pool) -> list[tuple[str, ...]]:
+    """The strategy texts of each prompt, none where the pool has no column `strategies`; a text is read line by line."""
+    column = pool.extra.get("strategies")
+    if column is None:
+        return [()] * len(pool)
+    rows = [row.splitlines() if isinstance(row, str) else row for row in column]
+    return [() if row is None else tuple(map(str, row)) for row in rows]
 
 
 def _hinted(rollouts: Rollouts) -> np.ndarray:

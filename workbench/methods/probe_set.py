@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -47,4 +47,4 @@ class ProbeSet(Method):
         n = len(state)
         purpose = np.full(n, "probe", dtype=object)
         probes = Plan(state, np.full(n, self.rollouts), purpose=purpose)
-        return replace(Plan.concat([plan, probes]), notes=plan.notes)
+        return Plan.concat([plan, probes])

@@ -8,7 +8,7 @@ from typing import ClassVar, Literal, NamedTuple
 
 import numpy as np
 
-from workbench.numerics.hints import references, with_asks
+from workbench.numerics.hints import Ask, references, with_asks
 from workbench.stages import Card, Effect, Method
 from workbench.types import Advantage, Draft, Plan, Pool, Step, Text
 
@@ -121,7 +121,7 @@ class SageHint(Method):
         done, r = draft.plan, draft.rollouts
         if done is None or r is None:
             return plan
-        prompts, n, starts, contexts = [], [], [], []
+        asks = []
         going_on = plan.prompt[(plan.purpose == "train") & (plan.context == "")]  # of these not all was tried yet
         for p in np.setdiff1d(done.prompt[done.purpose == "train"], going_on):
             at = np.array([_level(c) for c in done.context[done.prompt == p]], np.int64)
@@ -131,11 +131,9 @@ class SageHint(Method):
                 continue
             text = _part(str(state.reference[p]), top + 1, self.levels)
             if text:
-                prompts.append(int(p))
-                n.append(int(done.n_leaves[(done.prompt == p) & (done.context == _context(top))].sum()))
-                starts.append(Text(text, "user"))
-                contexts.append(_context(top + 1))
-        return with_asks(plan, prompts, n, starts, contexts)
+                n = int(done.n_leaves[(done.prompt == p) & (done.context == _context(top))].sum())
+                asks.append(Ask(int(p), n, Text(text, "user"), _context(top + 1)))
+        return with_asks(plan, asks)
 
     def _light(self, state: Levels, plan: Plan) -> Plan:
         start, context = plan.start.copy(), plan.context.copy()

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from workbench.numerics.estimators import group_advantages
-from workbench.numerics.hints import with_asks
+from workbench.numerics.hints import Ask, with_asks
 from workbench.stages import Card, Effect, Method, State
 from workbench.types import Advantage, Draft, Node, Plan, Ragged
 
@@ -102,7 +102,7 @@ class Scope(Method):
         scores, lengths = r.extra.get("step_scores"), r.extra.get("step_lengths")
         if not isinstance(scores, Ragged) or not isinstance(lengths, Ragged):  # no step of these was judged
             return plan
-        prompts, starts, contexts, share = [], [], [], []
+        asks = []
         plain = np.flatnonzero(r.plain & (r.ask >= 0) & np.isfinite(r.reward))
         for p in np.unique(r.prompt[plain]).tolist():
             mine = plain[r.prompt[plain] == p].tolist()
@@ -112,11 +112,9 @@ class Scope(Method):
             )  # fmt: skip
             for repair in found:
                 k = mine[repair.rollout]
-                prompts.append(p)
-                starts.append(Node(f"{r.id[k]}@{repair.prefix_tokens}"))
-                contexts.append(f"repair:{r.id[k]}")
-                share.append(repair.prefix_tokens / max(int(r.length[k]), 1))
-        return with_asks(plan, prompts, [1] * len(prompts), starts, contexts, {"kept_share": share})
+                why = {"kept_share": repair.prefix_tokens / max(int(r.length[k]), 1)}
+                asks.append(Ask(p, 1, Node(f"{r.id[k]}@{repair.prefix_tokens}"), f"repair:{r.id[k]}", why))
+        return with_asks(plan, asks)
 
     def estimate(self, state: State, advantage: Advantage, draft: Draft, rng: np.random.Generator) -> Advantage:
         """Advantages over every group with its successful repairs; failed repairs and replaced parents are dropped."""

@@ -1,4 +1,4 @@
-"""The generator of every draw, keyed by what it is drawn for.
+"""Random number generators, one for each draw, keyed by what it is drawn for (common random numbers).
 
 Swapping one method leaves all other draws alone, so that two pipelines compare on common random numbers.
 """

@@ -1,4 +1,4 @@
-"""What became of every rollout of a step: exactly one fate each."""
+"""Fates of rollouts: trained, dropped, pruned, discarded, carried or failed, exactly one each."""
 
 from __future__ import annotations
 

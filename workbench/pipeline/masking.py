@@ -1,4 +1,4 @@
-"""Tokens of hints, shown to those methods alone that ask for them."""
+"""Hint masking: tokens of hints are shown to those methods alone that need them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Methods put together: who acts at which verb, in which order, and what may not stand together."""
+"""Pipeline of methods: which of them act at a verb, in which order; its states, and its text form."""
 
 from __future__ import annotations
 

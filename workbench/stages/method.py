@@ -1,4 +1,4 @@
-"""What it takes to be a method: a card, frozen settings, one state, and the verbs that the paper changes.
+"""Method base class: a card, frozen settings, one state, and the verbs that a paper changes.
 
 A method is one paper: frozen settings with the paper's defaults, one state, and those of the verbs below that
 the paper changes. It learns only from finished steps (`observe`), so folding stored steps rebuilds its state

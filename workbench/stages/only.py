@@ -1,4 +1,4 @@
-"""A method reduced to some of its verbs."""
+"""`Only`: one method reduced to some of its verbs, such as the allocation of Xrpo."""
 
 from __future__ import annotations
 

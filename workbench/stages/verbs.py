@@ -30,7 +30,7 @@ select(state, draft, rng) -> Picked        which prompts, at most draft.wanted o
 allocate(state, draft, rng) -> Plan        how many rollouts for draft.fresh (or, in a later round, for any prompt)
 amend(state, plan, draft, rng) -> Plan     hints, one rollout more, caps
 more(state, draft) -> int                  prompts still wanted in this step; the pipeline's own selector picks them
-branch(state, frontier, rng) -> Fork       where a rollout forks; asked at the method's own checkpoint, as prune is
+branch(state, frontier, rng) -> Fork       where a rollout forks, at pauses of the method's own checkpoint, as for prune
 prune(state, frontier, rng) -> Cut         where it stops; widths multiply, a stop wins
 reward(state, rollouts) -> Rollouts        shaped or judged rewards
 admit(state, rollouts, draft) -> (R,) mask what may enter the batch on arrival

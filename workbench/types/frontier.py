@@ -1,4 +1,4 @@
-"""Rollouts that pause on their way, and what a method may do to them: fork or cut."""
+"""Branching and pruning of unfinished rollouts: those that pause (`Frontier`), forks (`Fork`) and stops (`Cut`)."""
 
 from __future__ import annotations
 

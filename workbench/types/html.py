@@ -1,4 +1,4 @@
-"""How records of rows are drawn in a notebook cell."""
+"""Notebook cells (HTML) of records of rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the update sees of a step: a micro-batch of tensors, and a loss that is not yet reduced."""
+"""Loss interface: a padded micro-batch of tensors (`Batch`), and terms per token that are not yet reduced (`Loss`)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a step may spend, which prompts it takes, and what it asks for."""
+"""Budget and plan of a step: what it may spend, which prompts it takes, and which rollouts it asks for."""
 
 from __future__ import annotations
 

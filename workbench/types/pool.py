@@ -1,4 +1,4 @@
-"""The prompts a run may ask for."""
+"""Prompt pool: the training prompts that a run may ask for."""
 
 from __future__ import annotations
 

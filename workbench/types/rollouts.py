@@ -1,4 +1,4 @@
-"""What came back: completions as rows."""
+"""Rollouts: completions of prompts as columns, one row each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A step in the making, what an estimator says of its rollouts, and the step once it is finished."""
+"""Training steps: in the making (`Draft`), with advantages per rollout (`Advantage`), and finished (`Step`)."""
 
 from __future__ import annotations
 

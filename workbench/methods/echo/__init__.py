@@ -18,7 +18,7 @@ from workbench.methods.echo.certainty import (
     look,
     may_fork,
 )
-from workbench.numerics.hints import with_asks
+from workbench.numerics.hints import Ask, with_asks
 from workbench.numerics.votes import voted
 from workbench.stages import Card, Checkpoint, Method, State
 from workbench.types import Advantage, Batch, Cut, Draft, Fork, Frontier, Loss, Plan, Ragged, Rollouts
@@ -104,9 +104,7 @@ class Echo(Method):
             return plan
         done, r = draft.plan, draft.rollouts
         left = done.n_leaves[asks] - np.bincount(r.ask[r.ask >= 0], minlength=len(done))[asks]
-        short = left > 0
-        prompts = done.prompt[asks[short]].tolist()
-        return with_asks(plan, prompts, left[short].tolist(), [None] * len(prompts), [""] * len(prompts))
+        return with_asks(plan, [Ask(int(done.prompt[a]), int(n)) for a, n in zip(asks, left, strict=True) if n > 0])
 
     def _look(self, frontier: Frontier) -> Look | None:
         """What the present tokens show; None where the world shows none."""

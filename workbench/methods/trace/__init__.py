@@ -18,7 +18,7 @@ from workbench.methods.trace.continuations import (
 from workbench.numerics.apportion import apportion
 from workbench.numerics.beliefs import Belief, set_rows
 from workbench.numerics.forks import credited
-from workbench.numerics.hints import with_asks
+from workbench.numerics.hints import Ask, with_asks
 from workbench.numerics.picks import smallest
 from workbench.numerics.predictors import columns
 from workbench.stages import Card, Checkpoint, Effect, Method
@@ -194,28 +194,22 @@ class Trace(Method):
         seen = self._prefixes(state, r, asks)
         w = np.linalg.solve(state.gram + self.ridge * np.eye(4), state.moment)
         value = np.clip(seen.prior + seen.x @ w, 0.0, 1.0)
-        prompts, counts, starts, why = [], [], [], {"value": [], "flip": []}
+        more = []
         for a, n_later in zip(asks.tolist(), later.tolist(), strict=True):
-            mine = np.flatnonzero(r.ask[seen.row] == a)
+            prompt, mine = int(done.prompt[a]), np.flatnonzero(r.ask[seen.row] == a)
             nodes = [
                 {"rollout": k, "turn": t, "reward": float(r.correct[k]), "value": v}
                 for k, t, v in zip(seen.row[mine].tolist(), seen.at[mine].tolist(), value[mine].tolist(), strict=True)
             ]
             if not nodes:
-                prompts.append(int(done.prompt[a]))
-                counts.append(n_later)
-                starts.append(None)
-                why["value"].append(np.nan)
-                why["flip"].append(np.nan)
+                more.append(Ask(prompt, n_later, why={"value": np.nan, "flip": np.nan}))
                 continue
             made = prefix_allocation(nodes, n_later, self.k_max)
             for i in np.flatnonzero(made.k):
-                prompts.append(int(done.prompt[a]))
-                counts.append(int(made.k[i]))
-                starts.append(Node(f"{r.id[nodes[i]['rollout']]}@{nodes[i]['turn']}"))
-                why["value"].append(nodes[i]["value"])
-                why["flip"].append(float(made.flip[i]))
-        return with_asks(plan, prompts, counts, starts, [""] * len(prompts), why)
+                start = Node(f"{r.id[nodes[i]['rollout']]}@{nodes[i]['turn']}")
+                why = {"value": nodes[i]["value"], "flip": float(made.flip[i])}
+                more.append(Ask(prompt, int(made.k[i]), start, why=why))
+        return with_asks(plan, more)
 
     def branch(self, state: Memory, frontier: Frontier, rng: np.random.Generator) -> Fork:
         """Nothing forks while it grows: rollouts pause behind boundaries, so that the places are known."""
