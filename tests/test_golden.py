@@ -27,6 +27,7 @@ FOLDER = Path(os.environ.get("GOLDEN") or Path(__file__).parent / "golden")
 
 MODULES = {
     "baselines": "workbench.numerics.estimators",
+    "arrol": "workbench.methods.arrol.pruning",
     "duet": "workbench.methods.duet.pricing",
     "echo": "workbench.methods.echo.certainty",
     "trace": "workbench.methods.trace.continuations",

@@ -11,7 +11,8 @@ from tests.vectors.april_model import simulate
 from tests.vectors.counts import capacity_assign, prune_subtree
 from tests.vectors.losses import balanced_clip
 from tests.vectors.searches import plan_branch, prune_scan
-from workbench.methods import arrol, branchgrpo, ettrl, latr
+from workbench.methods import branchgrpo, ettrl, latr
+from workbench.methods.arrol.pruning import posterior, survival
 from workbench.methods.echo.certainty import branch_width
 from workbench.methods.ettrl import Ettrl
 from workbench.methods.grpo import Grpo
@@ -60,7 +61,7 @@ def test_a_flat_group_is_plain_grpo() -> None:
 
 @given(st.lists(unit, min_size=1, max_size=30), st.floats(0.15, 0.85), unit)
 def test_arrol_keeps_kappa_of_its_buffer(q: list[float], kappa: float, rho: float) -> None:
-    made = arrol.survival(q, q, kappa, rho, 0.5, 0.1, 0.9)
+    made = survival(q, q, kappa, rho, 0.5, 0.1, 0.9)
     assert made.buffer_mean == pytest.approx(kappa, abs=1e-6)
     order = np.argsort(q)
     assert (np.diff(made.keep_prob[order]) <= 1e-9).all()  # the likelier a success, the sooner it goes
@@ -68,8 +69,8 @@ def test_arrol_keeps_kappa_of_its_buffer(q: list[float], kappa: float, rho: floa
 
 def test_arrol_refuses_a_share_that_cannot_be_reached() -> None:
     with pytest.raises(ValueError, match="kappa"):
-        arrol.survival([0.5], [0.5], kappa=0.95)
-    assert arrol.posterior([0, 0], [0, 0]).q.tolist() == [0.5, 0.5]
+        survival([0.5], [0.5], kappa=0.95)
+    assert posterior([0, 0], [0, 0]).q.tolist() == [0.5, 0.5]
 
 
 @given(

@@ -17,6 +17,7 @@ from workbench.methods.sgpo import Sgpo
 from workbench.methods.xrpo import grant
 from workbench.numerics.beliefs import check_counts
 from workbench.numerics.estimators import group_advantages
+from workbench.numerics.picks import largest, smallest
 from workbench.numerics.profiling import Profile
 from workbench.testing.scripted import draft_of, pool_of, rollouts_of
 from workbench.types import Advantage, Budget, Draft, Frontier, Plan, Ragged, Rollouts
@@ -347,3 +348,12 @@ def xrpo_allocation(rewards, budget, lambda_=0.5, alpha=0.05, n_cap=None) -> Fie
     stats = stats_of(rewards)
     extra = grant(stats.n, np.where(stats.settled, 0.0, stats.std), budget, lambda_, alpha, n_cap)
     return Fields(extra=extra, n_after=stats.n + extra, unspent=budget - int(extra.sum()))
+
+
+@calls("jet-rl-and-sol-rl", "contrast_select")
+def contrast_select(scores, n_top, n_bottom) -> Fields:
+    """The best, and of the others the worst."""
+    score = np.asarray(scores, float)
+    top = largest(score, n_top)
+    others = np.setdiff1d(np.arange(len(score)), top)
+    return Fields(top=top, bottom=others[smallest(score[others], n_bottom)])

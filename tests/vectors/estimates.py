@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -147,9 +148,9 @@ def advantage_reshape(rewards, response_entropy) -> Fields:
     """GRPO with eps 1e-6 under the reshaping by the entropy of answers of one token."""
     rows = rollouts_of([list(rewards)])
     rows = rows.with_(entropy=Ragged.of([[h] for h in response_entropy], float), length=np.ones(len(rows), int))
-    start = Advantage.start(rows)
-    ones = start.revalued(np.ones(len(rows), bool), np.ones(len(rows)), start.baseline)
-    grpo = estimated(Grpo(eps=1e-6), rows)
+    every = np.ones(len(rows), bool)
+    grpo = replace(estimated(Grpo(eps=1e-6), rows), keep=every)
+    ones = grpo.revalued(every, np.ones(len(rows)), grpo.baseline)
     scale, value = (estimated(Ettrl(), rows, start=a).value for a in (ones, grpo))
     return Fields(scale=scale, advantages=value)
 
@@ -299,7 +300,7 @@ def group_after_repair(rewards, replaced, repaired_rewards, eps=1e-6) -> Fields:
     start = estimated(Grpo(eps=eps), rows.with_(reward=np.where(context == "", reward, np.nan)))
     keep = Advantage.start(rows)
     made = estimated(Scope(eps=eps), rows, start=keep.revalued(keep.keep, start.value, start.baseline))
-    took = [int(k) for k in replaced if made.reason[k] == "repaired"]
+    took = [int(k) for i, k in enumerate(replaced) if made.keep[len(rewards) + i]]
     new, value = np.asarray(rewards, float).copy(), made.value[: len(rewards)].copy()
     for i, k in enumerate(replaced):
         if made.keep[len(rewards) + i]:

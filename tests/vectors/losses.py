@@ -285,14 +285,16 @@ def dft_gradient(logits, target, scale=1.0) -> np.ndarray:
 @calls("dots-rr", "off_policy_loss")
 def off_policy_loss(logp, logp_behaviour, logp_old, advantages, mask, clip_eps=0.2) -> dict:
     """The loss; its ratio to the behaviour policy is the step's times that of the policy before it."""
-    batch = batch_of(logp, np.atleast_2d(advantages), mask, proximal=logp_old, behaviour=logp_behaviour)
-    got = made(DotsRr(clip_eps=clip_eps).loss, batch)
+    method, a = DotsRr(clip_eps=clip_eps), np.atleast_2d(advantages)
+    every, valid = (
+        made(method.loss, batch_of(logp, a, m, proximal=logp_old, behaviour=logp_behaviour)) for m in (None, mask)
+    )
     return {
-        "ratio": like(got.stats["ratio"] * got.stats["center"], logp),
-        "center": like(got.stats["center"], logp),
-        "token_loss": like(got.term, logp),
-        "loss": got.loss,
-        "clip_frac": share_of(got.stats["clipped"], got.mask),
+        "ratio": like(every.stats["ratio"] * every.stats["center"], logp),
+        "center": like(every.stats["center"], logp),
+        "token_loss": like(every.term, logp),
+        "loss": valid.loss,
+        "clip_frac": share_of(valid.stats["clipped"], valid.mask),
     }
 
 

@@ -61,7 +61,6 @@ WITHOUT_CODE: dict[tuple[str, str], str] = {
     ("gdpo", "conditioned_reward"): "parts of a reward come from the task",
     ("gdro", "sqrt_allocation"): MONITOR,
     ("insight", "variance_reduction"): MONITOR,
-    ("jet-rl-and-sol-rl", "contrast_select"): "nothing is trained on the extremes of cheap candidates",
     ("duet", "surrogate"): "the weights of the ridge were not released",
     ("sage-hint", "gate"): MONITOR,
     ("sage-hint", "gate_under_hint_mix"): MONITOR,

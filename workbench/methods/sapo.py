@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
 from workbench.methods.grpo import Grpo
-from workbench.numerics.estimators import group_advantages
 from workbench.numerics.groups import describe
 from workbench.numerics.picks import smallest
 from workbench.stages import Card, Effect, Method
@@ -125,10 +124,7 @@ class Sapo(Method):
 
     def estimate(self, state: Counters, advantage: Advantage, draft: Draft, rng: np.random.Generator) -> Advantage:
         """Advantages of the kept rollouts in their groups, by the node's own verifier."""
-        rollouts = draft.rollouts
-        reward = np.where(advantage.keep, rollouts.reward, np.nan)
-        made = group_advantages(reward, rollouts.group, "grpo", self.eps)
-        return replace(advantage, value=made.advantages, baseline=made.baseline, tokens=None)
+        return Grpo(eps=self.eps).estimate((), advantage, draft, rng)
 
     def loss(self, state: Counters, batch: Batch) -> Loss:
         """Clipped around the own policy before the update, mean over tokens, no KL."""
