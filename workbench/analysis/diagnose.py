@@ -6,9 +6,11 @@ can be asked for again: a finding carries its SQL.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from html import escape
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -60,11 +62,23 @@ RULES: dict[str, tuple[str, str, Rule]] = {}
 """Name -> (SQL with $run, way out, what is read from its rows)."""
 
 
-def rule(sql: str, way_out: str) -> Callable[[Rule], Rule]:
-    """Register a rule under its function's name."""
+STATEMENTS = {
+    name: sql.strip()
+    for names, sql in re.findall(
+        r"^-- rule: (.+)\n((?:(?!-- rule:).*\n)+)",
+        (Path(__file__).parent / "diagnose.sql").read_text(encoding="utf-8"),
+        re.M,
+    )
+    for name in names.split(", ")
+}
+"""Rule -> the SQL it reads, with $run."""
+
+
+def rule(way_out: str, sql: str = "") -> Callable[[Rule], Rule]:
+    """Register a rule under its function's name; its SQL is that of STATEMENTS where none is given."""
 
     def register(read: Rule) -> Rule:
-        RULES[read.__name__] = (sql.strip(), way_out, read)
+        RULES[read.__name__] = ((sql or STATEMENTS[read.__name__]).strip(), way_out, read)
         return read
 
     return register
@@ -97,17 +111,7 @@ def _trend(values: np.ndarray) -> tuple[float, float]:
     return float(np.nanmean(values[:size])), float(np.nanmean(values[-size:]))
 
 
-BY_PROMPT = """
-SELECT prompt_id, count(correct) AS tries, sum(correct) AS solved, count(DISTINCT step) AS steps,
-    sum(correct) FILTER (step > (SELECT max(step) FROM steps WHERE run = $run) * 0.7) AS solved_late,
-    count(correct) FILTER (step > (SELECT max(step) FROM steps WHERE run = $run) * 0.7) AS tries_late
-FROM rollouts
-WHERE run = $run AND purpose = 'train' AND context = '' AND origin IN ('generated', 'carried') AND correct IS NOT NULL
-GROUP BY prompt_id ORDER BY prompt_id
-"""
-
-
-@rule(BY_PROMPT, "a selector that avoids hopeless prompts (mopps, vade, dps), hints, or taking them out of the pool")
+@rule("a selector that avoids hopeless prompts (mopps, vade, dps), hints, or taking them out of the pool")
 def dead_prompts(rows: pa.Table) -> tuple[str, Mapping[str, object]] | None:
     """Rollouts spent on prompts that were tried 16 times or more and never solved."""
     tries, solved = _columns(rows, "tries", "solved")
@@ -120,7 +124,7 @@ def dead_prompts(rows: pa.Table) -> tuple[str, Mapping[str, object]] | None:
     return what, {"prompts": names, "rollouts": int(tries[dead].sum())}
 
 
-@rule(BY_PROMPT, "a selector that leaves solved prompts (mopps, vade, dapo_dynamic_sampling), or harder prompts")
+@rule("a selector that leaves solved prompts (mopps, vade, dapo_dynamic_sampling), or harder prompts")
 def solved_prompts(rows: pa.Table) -> tuple[str, Mapping[str, object]] | None:
     """Late rollouts spent on prompts that are always solved."""
     tries, solved = _columns(rows, "tries_late", "solved_late")
@@ -132,12 +136,7 @@ def solved_prompts(rows: pa.Table) -> tuple[str, Mapping[str, object]] | None:
     return what, {"prompts": int(done.sum()), "rollouts": int(tries[done].sum())}
 
 
-@rule(
-    """
-SELECT step, avg(list_avg(entropy[1 + len(list_filter(coalesce(role, []), lambda r: r = 1)):])) AS entropy FROM completions
-WHERE run = $run AND row >= 0 AND entropy IS NOT NULL GROUP BY step ORDER BY step""",
-    "a lower learning rate, clip-higher (dapo), or an entropy term",
-)
+@rule("a lower learning rate, clip-higher (dapo), or an entropy term")
 def collapsing_entropy(rows: pa.Table) -> tuple[str, Mapping[str, object]] | None:
     """Entropy of the policy at the tokens that it sampled fell to a fifth of what it was."""
     (entropy,) = _columns(rows, "entropy")
@@ -149,12 +148,7 @@ def collapsing_entropy(rows: pa.Table) -> tuple[str, Mapping[str, object]] | Non
     return f"entropy fell from {first:.3f} to {last:.3f} nats a token", {"first": first, "last": last}
 
 
-@rule(
-    """
-SELECT part, count(value) AS n, min(value) AS low, max(value) AS high, count(DISTINCT step) AS steps
-FROM rewards JOIN rollouts USING (run, rank, step, row) WHERE run = $run AND rewards.row >= 0 AND purpose = 'train' GROUP BY part ORDER BY part""",
-    "leave the part out, or look at what its verifier sees: a part that never varies teaches nothing",
-)
+@rule("leave the part out, or look at what its verifier sees: a part that never varies teaches nothing")
 def constant_reward_part(rows: pa.Table) -> tuple[str, Mapping[str, object]] | None:
     """A named reward that has been the same number for five steps or more."""
     alike = [
@@ -167,12 +161,7 @@ def constant_reward_part(rows: pa.Table) -> tuple[str, Mapping[str, object]] | N
     return f"reward part {alike[0]['part']} is always {alike[0]['low']:g}", {r["part"]: r["low"] for r in alike}
 
 
-@rule(
-    """
-SELECT step, avg(length) AS length, avg((finish = 'length')::INTEGER) AS cut FROM rollouts
-WHERE run = $run AND purpose = 'train' GROUP BY step ORDER BY step""",
-    "a length penalty (dapo's overlong shaping), const_len reduction, or a higher limit if answers are cut",
-)
+@rule("a length penalty (dapo's overlong shaping), const_len reduction, or a higher limit if answers are cut")
 def length_explosion(rows: pa.Table) -> tuple[str, Mapping[str, object]] | None:
     """Answers grew to twice their length while more of them were cut at the limit."""
     length, cut = _columns(rows, "length", "cut")
@@ -185,13 +174,7 @@ def length_explosion(rows: pa.Table) -> tuple[str, Mapping[str, object]] | None:
     return what, {"first": first, "last": last, "cut_first": cut_first, "cut_last": cut_last}
 
 
-@rule(
-    """
-SELECT failure, count(*) AS n, (SELECT count(*) FROM rollouts WHERE run = $run AND purpose <> 'eval') AS total,
-    (SELECT arg_min(message, step) FROM events WHERE run = $run AND source = 'step' AND subject = failure) AS told
-FROM rollouts WHERE run = $run AND purpose <> 'eval' AND failure <> '' GROUP BY failure ORDER BY n DESC""",
-    "the texts of failed rollouts (top of the events), the verifier's time and memory limits",
-)
+@rule("the texts of failed rollouts (top of the events), the verifier's time and memory limits")
 def verifier_failures(rows: pa.Table) -> tuple[str, Mapping[str, object]] | None:
     """One rollout in fifty or more got no reward because its verifier failed."""
     counts = {r["failure"]: r["n"] for r in rows.to_pylist()}
@@ -204,15 +187,7 @@ def verifier_failures(rows: pa.Table) -> tuple[str, Mapping[str, object]] | None
     return f"{failed / total:.1%} of the rollouts got no reward, most: {kind}{told and f' ({told})'}", counts
 
 
-@rule(
-    """
-WITH token AS (
-    SELECT step, unnest(role) AS role, unnest(logp) AS behaviour, unnest(coalesce(current, proximal)) AS policy
-    FROM completions WHERE run = $run AND row >= 0 AND logp IS NOT NULL AND coalesce(current, proximal) IS NOT NULL
-) SELECT step, avg((exp(policy - behaviour) NOT BETWEEN 0.8 AND 1.25)::INTEGER) AS outside, count(*) AS n
-FROM token WHERE role IS DISTINCT FROM 1 GROUP BY step ORDER BY step""",
-    "fewer updates per batch, less staleness, or a truncated ratio (grpo's truncation, async_staleness)",
-)
+@rule("fewer updates per batch, less staleness, or a truncated ratio (grpo's truncation, async_staleness)")
 def stale_ratios(rows: pa.Table) -> tuple[str, Mapping[str, object]] | None:
     """A tenth of the sampled tokens or more are of a policy more than a quarter away."""
     outside, n = _columns(rows, "outside", "n")
@@ -226,9 +201,9 @@ def stale_ratios(rows: pa.Table) -> tuple[str, Mapping[str, object]] | None:
 
 
 @rule(
-    load()["sign_excess"].sql,
     "whether rewards and advantages belong to the same rows, then a baseline of the prompt's own group (grpo, rloo), or "
     "of its own past (v05): a baseline from elsewhere turns signs",
+    load()["sign_excess"].sql,
 )
 def sign_flips(rows: pa.Table) -> tuple[str, Mapping[str, object]] | None:
     """Advantages with the wrong sign, twice as many and 5 % more than groups of this size would have by themselves."""
@@ -240,19 +215,7 @@ def sign_flips(rows: pa.Table) -> tuple[str, Mapping[str, object]] | None:
     return what, {"rollouts": int(n), "wrong": int(hard), "explained": int(explained), "estimator": estimators}
 
 
-@rule(
-    """
-WITH outcome AS (
-    SELECT prompt_id, step, step - 1 AS before, sum(correct) AS solved, count(correct) AS tried FROM rollouts
-    WHERE run = $run AND purpose = 'train' AND context = '' AND origin IN ('generated', 'carried')
-        AND correct IS NOT NULL
-    GROUP BY prompt_id, step
-) SELECT b.method, o.solved / o.tried AS rate, o.tried AS n, b.mean, b.low, b.high
-FROM outcome o ASOF JOIN (SELECT * FROM beliefs WHERE run = $run AND mean IS NOT NULL) b
-    ON b.prompt_id = o.prompt_id AND o.before >= b.step
-WHERE b.method IN (SELECT method FROM beliefs WHERE run = $run GROUP BY method ORDER BY method LIMIT 1)""",
-    "a decay (mopps(decay=0.9), vade) so that old outcomes fade, or a selector that needs no belief",
-)
+@rule("a decay (mopps(decay=0.9), vade) so that old outcomes fade, or a selector that needs no belief")
 def miscalibrated_beliefs(rows: pa.Table) -> tuple[str, Mapping[str, object]] | None:
     """Observed rates are further from the belief than a guess of the mean rate would be, beyond chance."""
     rate, n, mean = _columns(rows, "rate", "n", "mean")
@@ -269,13 +232,7 @@ def miscalibrated_beliefs(rows: pa.Table) -> tuple[str, Mapping[str, object]] | 
     return what, {"squared_error": error, "of_the_mean_rate": base, "expected_by_chance": noise}
 
 
-@rule(
-    """
-SELECT step, avg((a.value = 0)::INTEGER) AS idle FROM rollouts r
-JOIN advantages a USING (run, rank, step, row) JOIN fates f USING (run, rank, step, row)
-WHERE r.run = $run AND r.purpose = 'train' AND a.term = 'final' AND f.fate <> 'failed' GROUP BY step ORDER BY step""",
-    "a selector (mopps, vade, dps) or dynamic sampling, which ask for groups that are mixed",
-)
+@rule("a selector (mopps, vade, dps) or dynamic sampling, which ask for groups that are mixed")
 def idle_groups(rows: pa.Table) -> tuple[str, Mapping[str, object]] | None:
     """Three quarters of the late training rollouts or more have no advantage."""
     (idle,) = _columns(rows, "idle")

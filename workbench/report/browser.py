@@ -37,14 +37,8 @@ def print_pdf(page: str, out: Path) -> None:
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder) / "page.html"
         source.write_text(page, encoding="utf-8")
-        _run(
-            folder,
-            out,
-            "--no-pdf-header-footer",
-            "--virtual-time-budget=5000",
-            f"--print-to-pdf={out.resolve()}",
-            source.as_uri(),
-        )
+        how = ("--no-pdf-header-footer", "--virtual-time-budget=5000", f"--print-to-pdf={out.resolve()}")
+        _run(folder, out, *how, source.as_uri())
 
 
 def figure_png(svg: str, out: Path, scale: int = 2) -> None:
@@ -52,15 +46,8 @@ def figure_png(svg: str, out: Path, scale: int = 2) -> None:
     width, height = size(svg)
     with tempfile.TemporaryDirectory() as folder:
         source = _figure(svg, Path(folder))
-        window = f"--window-size={width},{height}"
-        _run(
-            folder,
-            out,
-            window,
-            f"--force-device-scale-factor={scale}",
-            f"--screenshot={out.resolve()}",
-            source.as_uri(),
-        )
+        window = (f"--window-size={width},{height}", f"--force-device-scale-factor={scale}")
+        _run(folder, out, *window, f"--screenshot={out.resolve()}", source.as_uri())
 
 
 def figure_pdf(svg: str, out: Path) -> None:
@@ -89,9 +76,8 @@ def _figure(svg: str, folder: Path) -> Path:
 def _run(folder: str, out: Path, *arguments: str) -> None:
     """Run the browser with a profile of its own; raises OSError with what it said where it wrote nothing."""
     before = out.stat().st_mtime_ns if out.exists() else -1
-    root = (
-        ["--no-sandbox"] if hasattr(os, "geteuid") and os.geteuid() == 0 else []
-    )  # it refuses to run as root otherwise
+    as_root = hasattr(os, "geteuid") and os.geteuid() == 0
+    root = ["--no-sandbox"] if as_root else []  # it refuses to run as root otherwise
     command = [find(), *FLAGS, *root, f"--user-data-dir={folder}/profile", *arguments]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)

@@ -50,53 +50,36 @@ def made(data: RunData) -> Prose:
 
 def learned(data: RunData, scores: Scores | None) -> list[Prose]:
     """Gain on the evaluation set, paired by prompt, and what more samples would have given."""
-    run = data.run
+    run, tries = data.run, [query("eval_tries", run=data.run)]
     if scores is None or not len(scores.steps):
         return [Prose("Learning was not measured: the run has no evaluation.", [query("eval_sets", run=run)])]
     first, last = scores.steps[0], scores.steps[-1]
     now = scores.at(last, 1)
     if first == last:
-        return [
-            Prose(
-                f"The evaluation set was scored once, at step {first:,}: {share(now.mean)} solved.",
-                [query("eval_tries", run=run)],
-            )
-        ]
+        return [Prose(f"The evaluation set was scored once, at step {first:,}: {share(now.mean)} solved.", tries)]
     gain, began = scores.gain(1), scores.at(first, 1)
     if gain.n < 2:
         text = f"{share(began.mean)} of the evaluation set were solved at step {first:,} and {share(now.mean)} at step {last:,}; too few prompts were scored at both for an interval."
-        return [Prose(text, [query("eval_tries", run=run)])]
+        return [Prose(text, tries)]
     sure = {1: "more than chance", -1: "a loss beyond chance", 0: "within chance"}[gain.sign]
-    out = [
-        Prose(
-            f"On {plural(gain.n, 'evaluation prompt')} that were never trained on, {share(began.mean)} were solved at step {first:,} and "
-            f"{share(now.mean)} at step {last:,}: {points(gain.mean)} ({between(gain.low, gain.high)} at 95 %, paired by "
-            f"prompt), {sure}.",
-            [query("eval_tries", run=run)],
-        )
-    ]
+    text = (
+        f"On {plural(gain.n, 'evaluation prompt')} that were never trained on, {share(began.mean)} were solved at step {first:,} and "
+        f"{share(now.mean)} at step {last:,}: {points(gain.mean)} ({between(gain.low, gain.high)} at 95 %, paired by prompt), {sure}."
+    )
+    out = [Prose(text, tries)]
     if (k := scores.ks[-1]) > 1:
         many = scores.gain(k)
         verdict = {1: f"so more prompts are solved within {k} samples; {k} samples cannot tell whether the others were out of reach before", 0: "so it is not clear that more prompts came within reach, rather than that those within reach are hit more often",
                    -1: "so fewer prompts are within reach than before"}[many.sign]  # fmt: skip
-        out.append(
-            Prose(
-                f"With {k} samples a prompt (pass@{k}) the change is {points(many.mean)} ({between(many.low, many.high)}), {verdict}.",
-                [query("eval_tries", run=run)],
-            )
-        )
+        change = f"{points(many.mean)} ({between(many.low, many.high)})"
+        out.append(Prose(f"With {k} samples a prompt (pass@{k}) the change is {change}, {verdict}.", tries))
     names = scores.names("stratum")
     if len(names) > 1:
         gains = {n: scores.gain(1, "stratum", n) for n in names}
         order = sorted(names, key=lambda n: -np.nan_to_num(gains[n].mean, nan=-9))
-        best, worst = order[0], order[-1]
-        out.append(
-            Prose(
-                f"Of {len(names)} families {best} gained most ({points(gains[best].mean)}, {plural(gains[best].n, 'prompt')}) and {worst} least "
-                f"({points(gains[worst].mean)}, {plural(gains[worst].n, 'prompt')}).",
-                [query("eval_tries", run=run)],
-            )
-        )
+        best, worst = (f"({points(gains[n].mean)}, {plural(gains[n].n, 'prompt')})" for n in (order[0], order[-1]))
+        text = f"Of {len(names)} families {order[0]} gained most {best} and {order[-1]} least {worst}."
+        out.append(Prose(text, tries))
     return out
 
 

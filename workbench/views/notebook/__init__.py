@@ -12,29 +12,31 @@ from typing import TYPE_CHECKING, Any
 from workbench.views.data.records import smooth
 from workbench.views.data.run import RunData, Source
 from workbench.views.data.selection import OBSERVED
-from workbench.views.notebook.controls import Controls, Steerable
+from workbench.views.notebook.controls import Controls
 from workbench.views.parts import theme
 
 if TYPE_CHECKING:
     from IPython.display import IFrame
 
+    from workbench.runs.session import Session
+    from workbench.runs.steering.remote import Remote
     from workbench.store import Store
 
 _served: dict[tuple[str, str | None], tuple[Any, str]] = {}
 
 
-def controls(session: Steerable) -> Controls:
+def controls(session: Session | Remote) -> Controls:
     """A panel that steers a `Session` of this kernel, or through its store a run elsewhere: `controls(Remote("store"))`."""
     return Controls(session)
 
 
-def live(where: str | Steerable, *, run: str | None = None, height: int = 900) -> IFrame:
+def live(where: str | Session | Remote, *, run: str | None = None, height: int = 900) -> IFrame:
     """The whole dashboard of a store or of a session, in a frame of the cell; see `page` for one page of it."""
     return page(where, "", run=run, height=height)
 
 
 def page(
-    where: str | Store | Steerable, name: str, *, run: str | None = None, height: int = 900, **chosen: Any
+    where: str | Store | Session | Remote, name: str, *, run: str | None = None, height: int = 900, **chosen: Any
 ) -> IFrame:
     """A page of the dashboard in a frame of the cell: `page(store, "difficulty", prompt="...")`; "" = all of them.
 

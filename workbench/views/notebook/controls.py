@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from html import escape
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -19,36 +19,9 @@ from workbench.views.data.steering import Command, recorded, waits
 from workbench.views.data.text import html, one_line, percent
 from workbench.views.parts import theme
 
-
-class Steerable(Protocol):
-    """What the controls need of a session; the commands are those of `runs.steering.commands.Commands`."""
-
-    status: str
-    n_steps: int
-    target_steps: int
-    error: str | None
-    run_id: str
-    store_url: str
-    last_request: Request | None
-
-    def answer(self, request: Request) -> dict[str, Any] | None: ...  # noqa: D102
-    def working_status(self, request: Request) -> str: ...  # noqa: D102
-    def start(self) -> Any: ...  # noqa: D102
-    def pause(self) -> Any: ...  # noqa: D102
-    def step(self) -> Any: ...  # noqa: D102
-    def stop(self, timeout: float | None = 60) -> Any: ...  # noqa: D102
-    def set(self, **settings: float) -> Any: ...  # noqa: D102
-    def swap(self, pipeline: str) -> Any: ...  # noqa: D102
-    def add(self, method: str) -> Any: ...  # noqa: D102
-    def remove(self, method: str) -> Any: ...  # noqa: D102
-    def pin(self, prompt: str) -> Any: ...  # noqa: D102
-    def drop(self, prompt: str) -> Any: ...  # noqa: D102
-    def boost(self, prompt: str, factor: float = 2.0) -> Any: ...  # noqa: D102
-    def free(self, prompt: str) -> Any: ...  # noqa: D102
-    def checkpoint(self) -> Any: ...  # noqa: D102
-    def undo(self) -> Any: ...  # noqa: D102
-    def on_change(self, callback: Any) -> None: ...  # noqa: D102
-
+if TYPE_CHECKING:
+    from workbench.runs.session import Session
+    from workbench.runs.steering.remote import Remote
 
 SHOWN = 5
 """Requests whose outcome stands under the buttons, the newest first."""
@@ -69,7 +42,7 @@ class Sent(NamedTuple):
 class Controls:
     """Buttons and a status line for one session; shows itself in a cell. `notebook.controls` makes one."""
 
-    def __init__(self, session: Steerable) -> None:
+    def __init__(self, session: Session | Remote) -> None:
         import ipywidgets as w
 
         self.session = session

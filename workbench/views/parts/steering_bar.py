@@ -116,7 +116,7 @@ class SteeringBar:
             align_items="center",
             margin=0,
         )
-        buttons = pn.Column(buttons, stylesheets=[theme.WHEEL], sizing_mode="stretch_width", margin=0)
+        buttons = pn.Column(buttons, stylesheets=[theme.STEERING_BAR], sizing_mode="stretch_width", margin=0)
         self.bar = pn.Column(buttons, visible=False, margin=0, sizing_mode="stretch_width")
 
     def _opened(self) -> None:

@@ -51,41 +51,10 @@ SECONDS = {
 GROUND = "color-mix(in srgb, var(--panel-on-surface-color, #222) 5%, var(--panel-surface-color, #fff))"
 """The ground that cards lie on."""
 
-PAGE = """
-:host {
-  display: grid !important; grid-template-columns: repeat(12, minmax(0, 1fr)); gap: 12px;
-  grid-auto-rows: max-content; height: max-content !important; align-items: stretch; align-content: start; padding: 12px; box-sizing: border-box;
-  width: 100%; max-width: 1760px; margin: 0 auto !important;
-}
-@media (max-width: 600px) { :host { gap: 8px; padding: 8px; } }
-"""
-
-CARD = """
-:host {
-  grid-column: span SPAN; min-width: 0; height: auto !important; align-self: stretch !important; box-sizing: border-box; padding: 10px 14px 10px;
-  background: var(--panel-surface-color, #fff); border-radius: 10px;
-  border: 1px solid color-mix(in srgb, var(--panel-on-surface-color, #222) 14%, transparent);
-}
-@media (max-width: 1000px) { :host { grid-column: 1 / -1; } }
-"""
-
-NAVIGATION = """
-:host { position: sticky; top: 0; z-index: 5; width: 100%; max-width: 1760px; margin: 0 auto !important; padding: 0 12px;
-  box-sizing: border-box; align-items: center; background: var(--panel-surface-color, #fff);
-  border-bottom: 1px solid color-mix(in srgb, var(--panel-on-surface-color, #222) 14%, transparent); }
-"""
-"""The line of page names under the header."""
-
-WHEEL = """
-:host { width: 100%; max-width: 1760px; margin: 0 auto !important; padding: 0 14px 6px; box-sizing: border-box; }
-"""
-"""The steering bar."""
-
-SIDE = """
-:host { grid-column: span SPAN; min-width: 0; height: auto !important; gap: 12px; }
-@media (max-width: 1000px) { :host { grid-column: 1 / -1; } }
-"""
-"""Cards above each other in one place of the page, SPAN twelfths wide."""
+PAGE, CARD, SIDE, NAVIGATION, STEERING_BAR = map(
+    asset, ("page.css", "card.css", "side.css", "navigation.css", "steering_bar.css")
+)
+"""Boxes of a page. SPAN stands for how many twelfths of the page a card, or cards above each other, are wide."""
 
 HTML = asset("html.css")
 """Style of every HTML pane; each pane has its own shadow root, so each gets it."""

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
+from typing import Any
 from urllib.parse import parse_qs
 
 import panel as pn
@@ -273,19 +274,12 @@ class Dashboard:
             put(self.notice, cards.error("Not all of the address could be followed", "; ".join(notes)))
             self.notice.visible = True
 
-    @property
-    def _needs_run(self) -> bool:
+    def _of_page(self, name: str, otherwise: Any) -> Any:
+        """An attribute of the page that is shown; otherwise where it cannot be built, which is shown in its place."""
         try:
-            return self.page.needs_run
-        except Exception:  # told where the page is drawn
-            return False
-
-    @property
-    def _choosing(self) -> str:
-        try:
-            return self.page.choosing
-        except Exception:  # told where the page is drawn
-            return ELSEWHERE
+            return getattr(self.page, name)
+        except Exception:
+            return otherwise
 
     def _main(self, shown: pn.viewable.Viewable) -> None:
         if self.shown is not shown:
@@ -312,7 +306,7 @@ class Dashboard:
             self._again |= force
             return
         data = self._data()
-        if data is None and self._needs_run:
+        if data is None and self._of_page("needs_run", False):
             self._without_run()
             return
         stamp: tuple = (self.chosen.page,)
@@ -321,7 +315,7 @@ class Dashboard:
             if self._unchecked and data.step:
                 self._check(data)
             if self.steering_bar is not None:
-                self.steering_bar.choosing = self._choosing
+                self.steering_bar.choosing = self._of_page("choosing", ELSEWHERE)
                 self.steering_bar.update(data)
             stamp += (
                 data.facts,
