@@ -2,7 +2,7 @@
 
 import sys
 
-from workbench.views import app
+from workbench.views.shell.frame import app
 
 store, run = [*sys.argv[1:], "store"][0], [*sys.argv[2:], None][0]
 app(store, run, ["budget"]).servable()

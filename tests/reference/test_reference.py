@@ -11,7 +11,8 @@ import pytest
 
 from workbench.cli.main import build_parser
 from workbench.pipeline import catalog
-from workbench.reference import build, methods, site, tables
+from workbench.reference import methods, site, tables
+from workbench.reference.site import build
 from workbench.stages import VERBS
 from workbench.store.questions import load
 from workbench.store.schema import comments

@@ -100,7 +100,7 @@ def _replaced(error) -> bool:
 @pytest.fixture
 def opened(browser):
     """Open a page of a store; afterwards nothing foreign was asked for, nothing complained, nothing of a text had run."""
-    from workbench.views import serve
+    from workbench.views.shell.server import serve
 
     servers, page = [], new_page(browser, viewport={"width": 1300, "height": 1000})
     foreign, complaints = [], []

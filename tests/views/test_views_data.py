@@ -13,7 +13,7 @@ from workbench.views.data.budget import budget
 from workbench.views.data.compare import columns_of
 from workbench.views.data.difficulty import difficulty
 from workbench.views.data.groups import groups_of
-from workbench.views.data.records import Curves, Prompts
+from workbench.views.data.records import CURVES, Prompts
 from workbench.views.data.run import Source, kind_of, machine
 from workbench.views.data.selection import OBSERVED
 from workbench.views.data.signs import rates
@@ -51,7 +51,7 @@ def test_a_run_is_read_step_by_step(recording):
     assert data.asked.sum() == 6 * 64
     assert set(data.seconds.amount) >= {"decide", "generate", "update"}
     fresh = read(recording.store, rec.run)[1]
-    for name in Curves._fields:
+    for name in CURVES:
         np.testing.assert_array_equal(getattr(fresh.curves, name), getattr(data.curves, name))
 
 

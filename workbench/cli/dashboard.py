@@ -33,7 +33,7 @@ def _dashboard(args: argparse.Namespace) -> int:
 
 def _show(store: str, args: argparse.Namespace) -> int:
     from workbench.store.urls import is_there
-    from workbench.views import serve
+    from workbench.views.shell.server import serve
 
     if not is_there(store):
         raise FileNotFoundError(

@@ -16,7 +16,7 @@ def add_parser(commands: argparse._SubParsersAction) -> None:
 
 
 def _docs(args: argparse.Namespace) -> int:
-    from workbench.reference import build
+    from workbench.reference.site import build
 
     print(f"{len(build(args.out, args.parser))} pages; open {args.out / 'index.html'}")
     return 0

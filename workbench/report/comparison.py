@@ -120,7 +120,7 @@ def overview(data: Sequence[RunData], seeds: Sequence[int | None]) -> Table:
         rows.append({
             "run": d.run, "pipeline": d.facts.pipeline, "seed": seed, "status": d.facts.status, "steps": d.facts.step, "rollouts": float(np.nansum(c.rollouts)),
             "tokens": float(np.nansum(c.tokens)), "seconds": float(np.nansum(c.seconds)), "first": float(e.solved[0]) if len(e.step) else None,
-            "last": float(e.solved[-1]) if len(e.step) else None, "zero": float(np.nanmean(c.zero)) if len(c.zero) else None,
+            "last": float(e.solved[-1]) if len(e.step) else None, "zero": float(np.nanmean(c.zero_advantage)) if len(c.zero_advantage) else None,
         })  # fmt: skip
     status = {} if all(d.facts.status == "finished" for d in data) else {"status": ""}
     heads = columns(

@@ -26,7 +26,7 @@ def learning(data: RunData, name: str) -> Figure:
     """Evaluation with its interval, over the training curves."""
     e, c = data.evaluation, data.curves
     step, reward, rate, zero = thinned(
-        POINTS, c.step, *(smooth(values, WINDOW) for values in (c.reward, c.pass_rate, c.zero))
+        POINTS, c.step, *(smooth(values, WINDOW) for values in (c.reward, c.pass_rate, c.zero_advantage))
     )
     series = [
         Series("training reward (moves with selection)", theme.MOVES, step, reward, dash="6 4"),

@@ -129,7 +129,7 @@ def batch(data: RunData) -> Prose | None:
     c = data.curves
     if len(c.step) < 2:
         return None
-    reward, zero = smooth(c.reward, 9), smooth(c.zero, 9)
+    reward, zero = smooth(c.reward, 9), smooth(c.zero_advantage, 9)
     at = min(8, len(reward) - 1)
     return Prose(
         f"In the batches, mean reward moved from {reward[at]:.3f} to {reward[-1]:.3f} and the share without advantage from {share(zero[at])} to "

@@ -16,7 +16,7 @@ import numpy as np
 
 from workbench.analysis.compare import POINTS, Comparison, Curve, unfair
 from workbench.pipeline import Pipeline
-from workbench.views.data.records import EMPTY, WINDOW, column, smooth
+from workbench.views.data.records import CURVES, EMPTY, WINDOW, Columns, column, smooth
 
 if TYPE_CHECKING:
     from workbench.views.data.run import Source
@@ -52,14 +52,14 @@ class RunColumns:
     attempt: int
     step: np.ndarray = field(default_factory=lambda: EMPTY)
     cost: Mapping[str, np.ndarray] = field(default_factory=lambda: dict.fromkeys(AXES, EMPTY))
-    train: Mapping[str, np.ndarray] = field(default_factory=dict)
+    train: Columns = field(default_factory=lambda: Columns(*CURVES))
     evaluated: Mapping[str, np.ndarray] = field(default_factory=dict)
     seen: tuple = ()
 
     def curve(self, metric: str, axis: str) -> Curve | None:
         """Cost and value where the metric is known; None for fewer than two places. Training metrics are means over
         the last steps, as on the live page."""
-        table = self.evaluated if metric in EVALUATED else self.train
+        table = self.evaluated if metric in EVALUATED else vars(self.train)
         if not table:
             return None
         step, y = table["step"], table[METRICS[metric]]
@@ -135,8 +135,7 @@ def _grow(source: Source, mine: RunColumns) -> None:
     before = {a: (c[-1] if len(c) else 0.0) for a, c in mine.cost.items()}
     mine.cost = {a: np.append(mine.cost[a], before[a] + np.cumsum(np.nan_to_num(column(cost, a)))) for a in AXES}
     mine.step = np.append(mine.step, column(cost, "step"))
-    names = ("step", "reward", "pass_rate", "zero_advantage")
-    mine.train = {k: np.append(mine.train.get(k, EMPTY), column(train, k)) for k in names}
+    mine.train = mine.train.extended(train)
     n, solved = column(scores, "n"), column(scores, "solved")
     share = np.divide(solved, n, out=np.full(len(n), np.nan), where=n > 0)
     fresh = {"step": column(scores, "step"), "solved": share, "eval_reward": column(scores, "reward")}

@@ -73,17 +73,9 @@ class RunFacts(NamedTuple):
         return max(self.step, min(15, self.target or 15) if goes_on else 1)
 
 
-class Curves(NamedTuple):
-    """(S,) columns by training step, ascending. reward, pass_rate and zero are over the training rollouts of a
-    step: zero is the share of those that entered the loss with advantage zero; seconds is the whole step."""
-
-    step: np.ndarray = EMPTY
-    reward: np.ndarray = EMPTY
-    pass_rate: np.ndarray = EMPTY
-    zero: np.ndarray = EMPTY
-    rollouts: np.ndarray = EMPTY
-    tokens: np.ndarray = EMPTY
-    seconds: np.ndarray = EMPTY
+CURVES = ("step", "reward", "pass_rate", "zero_advantage", "rollouts", "tokens", "seconds")
+"""Columns of `reward_by_step` that are drawn, over the training rollouts of a step. zero_advantage: share of those that
+entered the loss with advantage zero; seconds: of the whole step."""
 
 
 class Evaluation(NamedTuple):

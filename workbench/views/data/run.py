@@ -18,7 +18,8 @@ import pyarrow as pa
 from workbench.store.urls import is_there
 from workbench.views.data.binning import BinnedBeliefs
 from workbench.views.data.records import (
-    Curves,
+    CURVES,
+    Columns,
     Evaluation,
     Group,
     History,
@@ -159,7 +160,7 @@ class RunData:
         self._version = -1
         self.step = 0
         self.facts = RunFacts(run, "", 0, None, "", "", {}, 0)
-        self.curves, self.evaluation = Curves(), Evaluation()
+        self.curves, self.evaluation = Columns(*CURVES), Evaluation()
         self.budget, self.seconds = Stack(), Stack()
         self.reasons: dict[tuple[str, str], float] = {}
         self.notes: list[dict[str, Any]] = []
@@ -226,18 +227,16 @@ class RunData:
         questions = ("reward_by_step", "page_budget", "timings_by_step", "page_observed", "page_methods")
         batch, spent, laps, seen, methods = (self.ask(q, since=since) for q in questions)
         # all answers are here: from now on nothing fails halfway, and the next look starts after these steps
-        names = ("step", "reward", "pass_rate", "zero_advantage", "rollouts", "tokens", "seconds")
-        fresh = Curves(*(column(batch, c) for c in names))
-        self.curves = Curves(*(np.append(a, b) for a, b in zip(self.curves, fresh, strict=True)))
+        self.curves, steps = self.curves.extended(batch), column(batch, "step")
         rows = spent.to_pylist()
         amounts = [(r["step"], kind_of(r["fate"], r["reason"], r["outcome"]), r["n"]) for r in rows]
-        self.budget = stacked(self.budget, fresh.step, amounts)
+        self.budget = stacked(self.budget, steps, amounts)
         for r in rows:
             if r["fate"] != "trained" and r["reason"]:
                 key = str(OTHER_FATES.get(r["fate"], r["fate"])), str(r["reason"])
                 self.reasons[key] = self.reasons.get(key, 0) + r["n"]
         phases = [(r["step"], r["phase"] if r["phase"] in PHASES else "other", r["seconds"]) for r in laps.to_pylist()]
-        self.seconds = stacked(self.seconds, fresh.step, phases)
+        self.seconds = stacked(self.seconds, steps, phases)
         at = column(seen, "position", np.int64)
         self.asked = self.asked + np.bincount(at, column(seen, "n"), minlength=len(self.asked)).astype(np.int64)
         self.touched[at] = column(seen, "step", np.int64)

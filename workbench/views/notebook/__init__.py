@@ -100,7 +100,7 @@ def curves(store: str | Store, run: str | None = None) -> Any:
         for values, label, color, dash in (
             (c.reward, "training reward: moves with selection", theme.MOVES, "dashed"),
             (c.pass_rate, "training pass rate", theme.PASS, "solid"),
-            (c.zero, "zero advantage", theme.ZERO, "solid"),
+            (c.zero_advantage, "zero advantage", theme.ZERO, "solid"),
         )
     ]
     learning = learning.opts(color=theme.LEARNING, line_width=3)

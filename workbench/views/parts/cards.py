@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from workbench.views.data.binning import per_row
-from workbench.views.data.records import Curves, Evaluation, Group, History, Prompts, RunFacts, Stack
+from workbench.views.data.records import Columns, Evaluation, Group, History, Prompts, RunFacts, Stack
 from workbench.views.data.selection import OBSERVED
 from workbench.views.data.sql_text import Query
 from workbench.views.data.steering import Command
@@ -67,14 +67,14 @@ def lately(values: np.ndarray) -> float:
     return float(values.mean()) if len(values) else float("nan")
 
 
-def header(facts: RunFacts, curves: Curves, evaluation: Evaluation, budget: Stack, warnings: int) -> str:
+def header(facts: RunFacts, curves: Columns, evaluation: Evaluation, budget: Stack, warnings: int) -> str:
     """Status and the figures one looks at first, then who acts at each verb."""
     target = f" <small>of {facts.target:,}</small>" if facts.target else ""
     stats = [
         stat("Step", f"{facts.step:,}{target}", badge(facts.status)),
         stat("Evaluation solved", *_learning(evaluation)),
         stat("Training reward", fixed(lately(curves.reward)), f"last {LATELY} steps; moves with selection"),
-        stat("Zero advantage", percent(lately(curves.zero)), f"of training rollouts, last {LATELY} steps"),
+        stat("Zero advantage", percent(lately(curves.zero_advantage)), f"of training rollouts, last {LATELY} steps"),
         stat(
             "Rollouts",
             count(sum(budget.totals().values())),
@@ -107,12 +107,12 @@ def _learning(e: Evaluation) -> tuple[str, str]:
     )
 
 
-def _speed(curves: Curves) -> str:
+def _speed(curves: Columns) -> str:
     seconds, tokens = lately(curves.seconds), lately(curves.tokens)
     return f"{count(tokens / seconds)} tokens/s over the whole step" if seconds > 0 else ""
 
 
-def curves_head(curves: Curves, evaluation: Evaluation) -> str:
+def curves_head(curves: Columns, evaluation: Evaluation) -> str:
     """Legend of the learning card, with present values."""
     last = evaluation.solved[-1] if len(evaluation.solved) else float("nan")
     return head(
@@ -120,7 +120,7 @@ def curves_head(curves: Curves, evaluation: Evaluation) -> str:
         key(theme.LEARNING, "evaluation solved: learning", percent(last), "line"),
         key(theme.MOVES, "training reward: moves with selection", fixed(lately(curves.reward)), "dots"),
         key(theme.PASS, "training pass rate", percent(lately(curves.pass_rate)), "line"),
-        key(theme.ZERO, "zero advantage", percent(lately(curves.zero)), "line"),
+        key(theme.ZERO, "zero advantage", percent(lately(curves.zero_advantage)), "line"),
     )
 
 

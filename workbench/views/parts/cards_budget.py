@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from workbench.views.data.budget import Entry, Spending
-from workbench.views.data.records import Columns, Curves
+from workbench.views.data.records import Columns
 from workbench.views.data.text import count, html, percent
 from workbench.views.parts.cards import empty, lately, stat, table
 from workbench.views.parts.plots_budget import KINDS
@@ -16,7 +16,7 @@ LEFT_OUT = "carried to a later step"
 """Counted where the rollout ends; its line tells what was under way at the ends of steps."""
 
 
-def figures(b: Spending, curves: Curves) -> str:
+def figures(b: Spending, curves: Columns) -> str:
     """What was spent, what of it taught something, and what it saved."""
     tokens, rollouts = b.spent("tokens"), b.spent("rollouts")
     useful = sum(e.tokens for e in b.ledger if e.kind == "trained, with signal")

@@ -16,7 +16,7 @@ from bokeh.models import (
 )
 from bokeh.plotting import figure
 
-from workbench.views.data.records import WINDOW, Curves, Evaluation, History, Stack, binned, smooth
+from workbench.views.data.records import WINDOW, Columns, Evaluation, History, Stack, binned, smooth
 from workbench.views.data.text import one_line
 from workbench.views.parts import theme
 
@@ -84,12 +84,12 @@ class CurvesPlot:
     """Evaluation (learning), training reward (moves with selection), pass rate and zero-advantage share."""
 
     def __init__(self, steps: Range1d, height: int = 280) -> None:
-        raw = ("step", "reward", "pass_rate", "zero")
+        raw = ("step", "reward", "pass_rate", "zero_advantage")
         self.train = ColumnDataSource({k: [] for k in (*raw, *(f"{k}_mean" for k in raw[1:]))})
         self.eval = ColumnDataSource({k: [] for k in ("step", "solved", "low", "high", "n", "reward")})
         self.commands = ColumnDataSource({"step": [], "at": [], "what": [], "who": []})
         p = canvas(height, steps, "share, or mean reward", tall=(0, 1.06))
-        colors = {"zero": theme.ZERO, "pass_rate": theme.PASS, "reward": theme.MOVES}
+        colors = {"zero_advantage": theme.ZERO, "pass_rate": theme.PASS, "reward": theme.MOVES}
         for name, color in colors.items():
             p.scatter("step", name, source=self.train, color=color, size=3, alpha=0.35, line_color=None)
             dash = [5, 3] if name == "reward" else "solid"
@@ -99,7 +99,7 @@ class CurvesPlot:
         p.segment("step", 0, "step", 1.02, source=self.commands, color=theme.ASKED, line_dash="dotted", line_width=1.2)
         marks = p.scatter("step", 1.025, source=self.commands, marker="inverted_triangle", size=10, color=theme.CHOSEN)
         points = p.scatter("step", "solved", source=self.eval, color=theme.LEARNING, size=9, line_color="white")
-        shares = (("pass rate", "@pass_rate{0.0 %}"), ("zero advantage", "@zero{0.0 %}"))
+        shares = (("pass rate", "@pass_rate{0.0 %}"), ("zero advantage", "@zero_advantage{0.0 %}"))
         hover(p, [line], ("step", "@step{0,0}"), ("training reward", "@reward{0.000}"), *shares, vline=True)
         hover(p, [marks], ("acts from step", "@at{0,0}"), ("what", "@what"), ("who", "@who"))
         solved = (("solved", "@solved{0.0 %} of @n{0,0} rollouts"), ("95 % interval", "@low{0.0 %} to @high{0.0 %}"))
@@ -115,11 +115,11 @@ class CurvesPlot:
         if made["what"] != self.commands.data["what"] or made["step"] != self.commands.data["step"]:
             self.commands.data = made
 
-    def update(self, curves: Curves, evaluation: Evaluation) -> None:
+    def update(self, curves: Columns, evaluation: Evaluation) -> None:
         """Append the steps that are new; start again where the run is another one."""
         n = len(self.train.data["step"])
-        fresh = {k: getattr(curves, k) for k in ("step", "reward", "pass_rate", "zero")}
-        fresh |= {f"{k}_mean": smooth(fresh[k], WINDOW) for k in ("reward", "pass_rate", "zero")}
+        fresh = {k: getattr(curves, k) for k in ("step", "reward", "pass_rate", "zero_advantage")}
+        fresh |= {f"{k}_mean": smooth(fresh[k], WINDOW) for k in ("reward", "pass_rate", "zero_advantage")}
         same = n and n <= len(curves.step) and self.train.data["step"][0] == curves.step[0]
         same = same and np.array_equal(self.train.data["reward"], curves.reward[:n], equal_nan=True)
         if not same or self.train.data["step"][-1] != curves.step[n - 1]:
