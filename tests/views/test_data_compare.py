@@ -79,9 +79,13 @@ def test_runs_grow_and_are_left_alone_once_read(recording):
     once = columns_of(source_of(recording.store)[0], rec.run)
     assert grown.step.tolist() == [1, 2, 3, 4, 5, 6, 7]
     assert grown.cost["rollouts"].tolist() == [64 * s for s in range(1, 8)]
-    for name in ("cost", "train", "evaluated"):
-        for key, value in getattr(once, name).items():
-            np.testing.assert_array_equal(getattr(grown, name)[key], value)
+    for mine, other in (
+        (grown.cost, once.cost),
+        (vars(grown.train), vars(once.train)),
+        (grown.evaluated, once.evaluated),
+    ):
+        for key, value in other.items():
+            np.testing.assert_array_equal(mine[key], value)
     assert grown.evaluated["step"].tolist() == [0, 6]
     asked, ask = [], source.ask
     source.ask = lambda q, **p: asked.append(q) or ask(q, **p)
