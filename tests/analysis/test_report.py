@@ -54,7 +54,7 @@ def evil_store(folder: Path) -> Path:
     pool = replace(pool, text=bad, answer=bad, stratum=np.full(6, EVIL, dtype=object))
     writer = Writer(folder, {"name": EVIL, "pipeline": [{"method": "grpo"}], "model": EVIL, "seed": 0}, pool, pool)
     for number in (1, 2):
-        rows = Rollouts.asked(Plan(np.arange(6), np.full(6, 4), step=number), pool, number)
+        rows = Rollouts.of_plan(Plan(np.arange(6), np.full(6, 4), step=number), pool, number)
         correct = np.tile([1.0, 0.0, 0.0, 0.0], 6)
         said = np.full(len(rows), EVIL, dtype=object)
         rows = rows.with_(
@@ -70,7 +70,7 @@ def evil_store(folder: Path) -> Path:
         )  # fmt: skip
         many = np.full(6, 2)
         plan = Plan(np.arange(6), many, purpose=np.full(6, "eval", dtype=object), step=number)
-        asked_ = Rollouts.asked(plan, pool, number)
+        asked_ = Rollouts.of_plan(plan, pool, number)
         writer.evaluation(number, asked_.with_(correct=np.tile([1.0, 0.0], 6), reward=np.tile([1.0, 0.0], 6), answer=np.full(12, EVIL, dtype=object),
                                                group=asked_.prompt, length=np.ones(12, np.int64)))  # fmt: skip
     writer.close("finished")
