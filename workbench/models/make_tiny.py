@@ -184,8 +184,8 @@ def pass_rates(
             pad_token_id=tokenizer.pad_token_id,
         )
     text = tokenizer.batch_decode(out[:, longest:], skip_special_tokens=True)
-    asked = Rollouts.of_plan(Plan(np.arange(n), np.full(n, samples)), pool)
-    scored = task.score(asked.with_(text=np.array(text, dtype=object)), pool)
+    rows = Rollouts.of_plan(Plan(np.arange(n), np.full(n, samples)), pool)
+    scored = task.score(rows.with_(text=np.array(text, dtype=object)), pool)
     return scored.correct.reshape(n, samples).mean(1)
 
 

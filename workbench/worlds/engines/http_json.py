@@ -138,9 +138,9 @@ class Client:
 def _message(text: str) -> str:
     """What an error's body says, in one line."""
     try:
-        told = json.loads(text)
+        answer = json.loads(text)
     except json.JSONDecodeError:
         return " ".join(text.split())[:300]
-    error = told.get("error", told) if isinstance(told, dict) else told
+    error = answer.get("error", answer) if isinstance(answer, dict) else answer
     message = error.get("message", error.get("detail", error)) if isinstance(error, dict) else error
     return " ".join(str(message).split())[:300]

@@ -115,8 +115,8 @@ def processor(tape: Tape) -> type:
     from vllm.v1.sample.logits_processor.builtin import process_dict_updates
 
     def row_of(params, prompt, made: list[int]) -> Row | None:
-        told = (params.extra_args or {}).get(FIELD)
-        return None if told is None else Row(*told, made)
+        fields = (params.extra_args or {}).get(FIELD)
+        return None if fields is None else Row(*fields, made)
 
     class KeyedDraws(LogitsProcessor):
         """See the module."""

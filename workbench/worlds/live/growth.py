@@ -144,8 +144,8 @@ class Growth:
                 self._note(me, "prune", outcome, {"propensity": float(cut.propensity[k])} | _figures(cut.why, k))
             if fork_seen[k]:
                 outcome = f"fork:{n}" if n else "suppressed" if refused[k] else "no"
-                told = {"refused": float(refused[k])} if refused[k] else {}
-                self._note(me, "branch", outcome, told | _figures(fork.why, k))
+                denied = {"refused": float(refused[k])} if refused[k] else {}
+                self._note(me, "branch", outcome, denied | _figures(fork.why, k))
         first = len(self.branches)
         self.branches += [child for _, child, _, _ in new]
         alive = [self.alive[k] for k in order] + list(range(first, len(self.branches)))

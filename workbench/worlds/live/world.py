@@ -222,7 +222,7 @@ class LiveWorld(BaseWorld):
     def enter(self, account: Mapping[str, Any]) -> None:
         """Enter what another world's `account` tells, of the same step in an earlier process."""
         self._spent.update(account["spent"])
-        self._decisions += [Decision(*told) for told in account["decisions"]]
+        self._decisions += [Decision(*row) for row in account["decisions"]]
 
     def recall(self, plan: Plan, rows: Rollouts) -> None:
         """Enter what a plan was given in an earlier process as if `sample` had just made it."""

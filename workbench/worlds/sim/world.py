@@ -129,14 +129,14 @@ class SimWorld(BaseWorld):
         self._keyed = (rollouts.id, mix(key ^ ordinals(rollouts.id)))
         return self._keyed[1]
 
-    def _answer(self, asked: Rollouts, plan: Plan, prompts: Prompts) -> Rollouts:
-        d, keys, row = self.dynamics, self._keys(asked, prompts), asked.prompt
+    def _answer(self, rows: Rollouts, plan: Plan, prompts: Prompts) -> Rollouts:
+        d, keys, row = self.dynamics, self._keys(rows, prompts), rows.prompt
         v = uniforms(keys, 0)
         quality = self._logit(prompts, row) + np.log(v) - np.log1p(-v)
         normal = np.sqrt(-2 * np.log(uniforms(keys, 1))) * np.cos(2 * np.pi * uniforms(keys, 2))
         natural = np.exp(d.log_length + d.wrong_longer * (quality <= 0) + d.length_spread * normal)
         natural = np.maximum(np.rint(natural), 1).astype(np.int64)
-        cap = np.where(plan.max_tokens > 0, np.minimum(plan.max_tokens, self.max_tokens), self.max_tokens)[asked.ask]
+        cap = np.where(plan.max_tokens > 0, np.minimum(plan.max_tokens, self.max_tokens), self.max_tokens)[rows.ask]
         unfinished = (natural > cap) & (cap < self.max_tokens)  # the world's own limit leaves room for the answer
         correct = ((quality > 0) & ~unfinished).astype(float)
         readable = ((quality > -d.format_gap) & ~unfinished).astype(float)
@@ -152,7 +152,7 @@ class SimWorld(BaseWorld):
         failed = uniforms(keys, 3) < self.p_fail
         answer[failed] = None
         rewards = {name: np.where(failed, np.nan, part) for name, part in parts.items()}
-        return asked.with_(
+        return rows.with_(
             text=text,
             answer=answer,
             reward=sum(w * rewards[part] for part, w in PARTS.items()) if self.graded else rewards["exactness"].copy(),
@@ -205,8 +205,8 @@ class SimWorld(BaseWorld):
         """The evaluation set under the current policy, purpose "eval", `eval_samples` rollouts a prompt."""
         n = len(self.evaluation)
         plan = Plan(np.arange(n), np.full(n, self.eval_samples), purpose=np.full(n, "eval", dtype=object), step=step)
-        asked = Rollouts.of_plan(plan, self.evaluation, self._version)
-        return self._answer(asked, plan, self._eval_prompts).with_(group=asked.prompt)
+        rows = Rollouts.of_plan(plan, self.evaluation, self._version)
+        return self._answer(rows, plan, self._eval_prompts).with_(group=rows.prompt)
 
     def save(self, folder: Path) -> None:
         """Write theta, as it is and as it was at every version, to folder/sim.npz."""
