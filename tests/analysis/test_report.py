@@ -13,7 +13,7 @@ import pytest
 
 from workbench.analysis import evaluation
 from workbench.cli.main import main
-from workbench.report import browser, document, html, markdown, report, words
+from workbench.report import browser, document, html, markdown, words, write
 from workbench.report.document import Code, Column, Document, Figure, Prose, Section, Table, query
 from workbench.runs.experiment import Experiment
 from workbench.runs.run import Run
@@ -214,9 +214,9 @@ def test_errors_say_what_to_do(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:
     with pytest.raises(ValueError, match=r"ends in \.html, \.pdf, \.md, not 'x\.doc'"):
-        report(store, None, tmp_path / "x.doc")
+        write(store, None, tmp_path / "x.doc")
     with pytest.raises(ValueError, match="no run nope in the store"):
-        report(store, ["nope"], tmp_path / "x.html")
+        write(store, ["nope"], tmp_path / "x.html")
     monkeypatch.setattr(browser.shutil, "which", lambda name: None)
     assert main(["report", "--store", store.url, "-o", str(tmp_path / "x.pdf")]) == 2
     assert "printed by Chromium" in capsys.readouterr().err

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tests.benchmarks.figure import Figure
-from workbench.report import report
+from workbench import report
 from workbench.report.browser import NoBrowser
 from workbench.runs.experiment import Experiment
 from workbench.runs.run import Run
@@ -37,7 +37,7 @@ def _one(folder: Path, form: str, note: str) -> Iterator[Figure]:
     began = time.perf_counter()
     try:
         with Store.open(folder / "store") as store:
-            files = report(store, None, folder / f"report.{form}")
+            files = report.write(store, None, folder / f"report.{form}")
     except NoBrowser as error:
         print(f"report {form}: {error}")
         return

@@ -163,7 +163,13 @@ def compare(
 
     measure: pass@k or majority@k, see `analysis.evaluation`. set: name of a further evaluation set.
     baseline: a pipeline as `Pipeline.text` writes it; default "grpo" where there is one, else the first run's. Raises
-    ValueError where fewer than two runs were evaluated twice, or where they share no range of cost."""
+    ValueError where fewer than two runs were evaluated twice, or where they share no range of cost.
+
+    >>> from workbench import Store
+    >>> with Store.sample() as store:
+    ...     compare(store).baseline
+    'grpo'
+    """
     if axis not in get_args(Axis):
         raise ValueError(f"axis must be one of {', '.join(get_args(Axis))}, not {axis!r}")
     if not re.fullmatch(r"(pass|majority)@[1-9]\d*", measure):

@@ -85,7 +85,13 @@ def rule(way_out: str, sql: str = "") -> Callable[[Rule], Rule]:
 
 
 def diagnose(store: Store, run: str | None = None) -> list[Finding]:
-    """Every rule's finding on a run (default: the latest), in the order of the rules; [] for a healthy one."""
+    """Every rule's finding on a run (default: the latest), in the order of the rules; [] for a healthy one.
+
+    >>> from workbench import Store
+    >>> with Store.sample() as store:
+    ...     [finding.rule for finding in diagnose(store)]
+    ['constant_reward_part', 'idle_groups']
+    """
     chosen = run or store.latest()
     if chosen is None:
         raise ValueError(f"the store {store.url!r} has no run yet; `workbench demo` records one")

@@ -141,7 +141,14 @@ def replay(
     """Let a pipeline decide over every recorded step, its states built from what it was served.
 
     seed: that of the run, so that a pipeline replayed over its own run asks what it asked. Raises ValueError for methods
-    that shape rewards (recorded ones are shaped already) and for what the recording does not hold."""
+    that shape rewards (recorded ones are shaped already) and for what the recording does not hold.
+
+    >>> from workbench import Budget, Store
+    >>> with Store.sample() as store:
+    ...     run, recording = record(store, "sample-uniform")
+    >>> int(replay(recording, "grpo + mopps", Budget(prompts=8, rollouts=64), run=run).asked.sum())
+    3072
+    """
     pipeline = Pipeline.parse(pipeline)
     if pipeline.actors("reward"):
         names = ", ".join(m.name for m in pipeline.actors("reward"))

@@ -40,7 +40,7 @@ def add_parser(commands: argparse._SubParsersAction) -> None:
 
 
 def _report(args: argparse.Namespace) -> int:
-    from workbench.report import report
+    from workbench.report import write
     from workbench.store import Store
 
     groups = [_place(g) for g in args.group]
@@ -52,7 +52,7 @@ def _report(args: argparse.Namespace) -> int:
             runs = [run for run, n in times.items() if n > 1]
             if not runs:
                 raise ValueError(f"no run of {args.store} was evaluated twice or more; name the runs to report")
-        files = report(
+        files = write(
             store, runs, args.out, axis=args.axis, baseline=args.baseline,
             measure=args.measure, details=args.details, groups=groups,
             pictures=not args.no_pictures,

@@ -1,6 +1,11 @@
 """Models to train: `load("smollm2")`, `load("tiny")`, a transformers folder or a hub id.
 
 Each of them ends as a plain transformers model in the asked dtype and its tokenizer, trainable and savable.
+
+>>> from workbench import models
+>>> model, tokenizer = models.load("tiny")
+>>> model.config.model_type
+'llama'
 """
 
 from __future__ import annotations

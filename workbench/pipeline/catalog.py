@@ -1,4 +1,9 @@
-"""Catalog of methods, found by slug, verb or name: the files of `workbench/methods/`, and plugins."""
+"""Catalog of methods, found by slug, verb or name: the files of `workbench/methods/`, and plugins.
+
+>>> from workbench import catalog
+>>> catalog.find("replay")
+['dart', 'dots_rr', 'sapo']
+"""
 
 from __future__ import annotations
 

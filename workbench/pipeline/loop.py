@@ -88,7 +88,13 @@ def run(
 ) -> Iterator[tuple[States, Step]]:
     """The loop, as a generator of (states after the step, finished step); steps are numbered from 1.
 
-    Pass states and start to go on where an earlier run stopped."""
+    Pass states and start to go on where an earlier run stopped.
+
+    >>> from workbench.worlds import SimWorld
+    >>> loop = run(Pipeline.parse("grpo"), SimWorld(n_prompts=8), Budget(prompts=4, rollouts=16), steps=2)
+    >>> [len(step.rollouts) for _, step in loop]
+    [16, 16]
+    """
     pipeline.check(world)
     states = pipeline.init(world.pool) if states is None else states
     for step in range(start, start + steps):

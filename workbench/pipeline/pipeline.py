@@ -21,7 +21,11 @@ States = dict[str, State]
 class Pipeline:
     """A list of methods, read in order: at select, allocate and loss the last one that has the verb decides;
     at the others every one that has it refines. Prompts nobody selects are shuffled, rollouts nobody allocates
-    are spread evenly (`Uniform`)."""
+    are spread evenly (`Uniform`).
+
+    >>> Pipeline.parse("grpo + mopps(target=0.4)").who()["select"]
+    ['mopps']
+    """
 
     def __init__(self, *methods: Method) -> None:
         for m in methods:

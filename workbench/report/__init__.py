@@ -1,6 +1,10 @@
 """A run, or several side by side, as something to give away: one HTML file, a PDF, or Markdown with its figures.
 
-report(Store.open("store"), ["2026-11-28-demo-k3f2"], "report.html")
+>>> from tempfile import TemporaryDirectory
+>>> from workbench import Store, report
+>>> with Store.sample() as store, TemporaryDirectory() as folder:
+...     [file.name for file in report.write(store, ["sample-tree"], f"{folder}/tree.html")]
+['tree.html']
 """
 
 from __future__ import annotations
@@ -19,14 +23,14 @@ from workbench.views.data.run import RunData, Source
 if TYPE_CHECKING:
     from workbench.store import Store
 
-__all__ = ["Document", "document", "report"]
+__all__ = ["Document", "document", "write"]
 
 FORMS = (".html", ".pdf", ".md")
 CHAPTERS = 4
 """Runs of a comparison that get a chapter of their own where nobody says which: the first seed of every pipeline."""
 
 
-def report(
+def write(
     store: Store,
     runs: Sequence[str] | None,
     out: str | Path,

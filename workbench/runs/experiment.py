@@ -34,6 +34,12 @@ class Experiment(ExperimentSpec):
     eval_sets: more evaluation sets by name, each a task as in `tasks`; scored with the first, kept apart by name.
     staleness: updates that the policy which samples a step may be behind the one trained on it, at most; 0 trains on each
     step before the next is generated, 1 generates the next one meanwhile. See `worlds.overlap.overlap`.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as store:
+    ...     experiment = Experiment(model="sim", pipeline="grpo + mopps", steps=2, store=store)
+    ...     [step.step for step in experiment.run()]
+    [1, 2]
     """
 
     @classmethod

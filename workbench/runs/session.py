@@ -34,7 +34,15 @@ class Session(Commands):
 
     Every command of `Commands` is checked now, acts at the next step, is recorded by it, and returns the session. Where
     several processes make the run, each has a session: commands count that are given to the first one's, a stop of any.
-    Closing the notebook's page harms nothing; `stop()` ends after the step in hand, with everything recorded."""
+    Closing the notebook's page harms nothing; `stop()` ends after the step in hand, with everything recorded.
+
+    >>> import tempfile
+    >>> from workbench import Experiment
+    >>> with tempfile.TemporaryDirectory() as store:
+    ...     session = Experiment(model="sim", steps=2, store=store).start().wait()
+    >>> session.status
+    'finished'
+    """
 
     def __init__(
         self, experiment: ExperimentSpec, *, world: Overlapping | None = None, resume: str | None = None, who: str = ""

@@ -25,7 +25,12 @@ State: TypeAlias = Any
 
 @dataclass(frozen=True)
 class Card:
-    """Where a method comes from. source: how well its formulas are known (code, C*, paper, notes, ours)."""
+    """Where a method comes from. source: how well its formulas are known (code, C*, paper, notes, ours).
+
+    >>> from workbench.methods import Grpo
+    >>> Grpo.card.slug, Grpo.card.arxiv
+    ('grpo', '2402.03300')
+    """
 
     slug: str
     title: str
@@ -63,7 +68,12 @@ PAUSE = Checkpoint()
 
 
 class Method:
-    """Base of all methods: settings are dataclass fields, stored unchanged; without verbs it does nothing."""
+    """Base of all methods: settings are dataclass fields, stored unchanged; without verbs it does nothing.
+
+    >>> from workbench.methods import Grpo
+    >>> Grpo().verbs
+    ('estimate', 'loss')
+    """
 
     card: ClassVar[Card]
     needs: ClassVar[frozenset[str]] = frozenset()

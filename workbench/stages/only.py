@@ -7,7 +7,12 @@ from workbench.types.checkpoint import Checkpoint
 
 
 class Only(Method):
-    """A method reduced to some of its verbs: `Only(Xrpo(), "allocate")`; its state and beliefs are the whole method's."""
+    """A method reduced to some of its verbs: `Only(Xrpo(), "allocate")`; its state and beliefs are the whole method's.
+
+    >>> from workbench.methods import Xrpo
+    >>> Only(Xrpo(), "allocate").verbs
+    ('allocate',)
+    """
 
     def __init__(self, method: Method, *verbs: str) -> None:
         missing = [v for v in verbs if v not in method.verbs]

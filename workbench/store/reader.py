@@ -39,7 +39,12 @@ MEMORY = "512MiB"
 
 
 class Store:
-    """Recorded runs, open for reading. Open it with `Store.open`; every query sees what is recorded by then."""
+    """Recorded runs, open for reading. Open it with `Store.open`; every query sees what is recorded by then.
+
+    >>> with Store.sample() as store:
+    ...     sorted(store.runs()["name"].to_pylist())
+    ['mopps-then-vade', 'pruned', 'tree', 'uniform']
+    """
 
     url: str
     """What `Store.open` takes to open it again, a password included."""

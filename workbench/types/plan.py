@@ -20,7 +20,11 @@ PURPOSES = ("train", "probe", "profile", "reference", "teacher", "eval")
 
 @dataclass(frozen=True)
 class Budget:
-    """What one step may spend. None means no limit of that kind; what is unspent is reported."""
+    """What one step may spend. None means no limit of that kind; what is unspent is reported.
+
+    >>> Budget(prompts=4, rollouts=32).rollouts
+    32
+    """
 
     prompts: int = 16
     rollouts: int = 128

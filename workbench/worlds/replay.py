@@ -51,7 +51,15 @@ class Recording:
 
 
 class ReplayWorld(BaseWorld):
-    """Answers plans from a recording. shortfall (N,) int64 counts rollouts asked of each prompt and not to be had."""
+    """Answers plans from a recording. shortfall (N,) int64 counts rollouts asked of each prompt and not to be had.
+
+    >>> from workbench import Store
+    >>> from workbench.analysis.whatif import record
+    >>> with Store.sample() as store:
+    ...     world = ReplayWorld(record(store)[1])
+    >>> len(world.pool)
+    128
+    """
 
     def __init__(
         self,

@@ -21,7 +21,15 @@ if TYPE_CHECKING:
 class Remote(Commands):
     """A run of a store, steered from another process: every command leaves a request in the run's inbox.
 
-    status and n_steps are those recorded; `wait` waits for the answer to the last request."""
+    status and n_steps are those recorded; `wait` waits for the answer to the last request.
+
+    >>> import tempfile
+    >>> from workbench import Experiment
+    >>> with tempfile.TemporaryDirectory() as store:
+    ...     session = Experiment(model="sim", steps=2, store=store).start().wait()
+    ...     Remote(store).n_steps
+    2
+    """
 
     error: str | None = None
     """Of a session: what ended it. The record of a run in another process has no traceback."""

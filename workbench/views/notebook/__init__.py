@@ -26,7 +26,11 @@ _served: dict[tuple[str, str | None], tuple[Any, str]] = {}
 
 
 def controls(session: Session | Remote) -> Controls:
-    """A panel that steers a `Session` of this kernel, or through its store a run elsewhere: `controls(Remote("store"))`."""
+    """A panel that steers a `Session` of this kernel, or through its store a run elsewhere: `controls(Remote("store"))`.
+
+    >>> from workbench import Experiment, Session
+    >>> panel = controls(Session(Experiment(model="sim")))
+    """
     return Controls(session)
 
 
@@ -69,7 +73,10 @@ def close() -> None:
 
 
 def plots() -> None:
-    """Show HoloViews plots in this notebook, with or without a network: in the place of `hv.extension("bokeh")`."""
+    """Show HoloViews plots in this notebook, with or without a network: in the place of `hv.extension("bokeh")`.
+
+    >>> plots()
+    """
     from workbench.views.notebook.offline import load
 
     load()

@@ -88,6 +88,11 @@ class LiveWorld(BaseWorld):
 
     Of several `processes`, each generates and verifies some of the rows of `sample` (trees: the first one all of them) and
     computes some of the micro-batches of `update`; all hold the same rows and weights, and make the same calls.
+
+    >>> from workbench import tasks
+    >>> world = LiveWorld(tasks.load("five"), "tiny")
+    >>> world.describe()["model"]
+    'tiny'
     """
 
     offers = frozenset(

@@ -53,6 +53,9 @@ class SimWorld(BaseWorld):
     dynamics defaults to the recorded run; p_fail is the chance that the verifier fails on a rollout; graded=False
     trains on `correct` alone, as in the recorded run and in most papers. The true pass rates are at hand (`pass_rate`),
     which no live world has. It has no tokens: `sample` refuses methods that fork or cut, hints and continuations.
+
+    >>> len(SimWorld(n_prompts=8).pool)
+    8
     """
 
     offers: frozenset[str] = frozenset({"embedding"})
