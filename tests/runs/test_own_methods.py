@@ -18,6 +18,7 @@ from workbench.methods import Grpo
 from workbench.pipeline import plugins
 from workbench.runs.run import Run
 from workbench.testing import contract
+from workbench.views.pages import PAGES
 from workbench.worlds.sim.world import SimWorld
 
 FILE = '''
@@ -184,10 +185,23 @@ def test_everything_but_acting_works_in_a_process_without_the_file(own) -> None:
         ["replay", "--store", store],
         ["replay", "--store", store, "--methods", str(own.with_name("gone.py"))],
     ]
-    code = f"from workbench.cli.main import main\nfor c in {commands!r}: print('status', main(c))"
+    code = f"""
+from workbench.cli.main import main
+from workbench.views.pages import PAGES
+from workbench.views.shell.dashboard import Dashboard
+
+for c in {commands!r}:
+    print("status", main(c))
+dashboard = Dashboard({store!r})
+for name in PAGES:
+    dashboard.chosen.page = name
+    dashboard.tick()
+    print("page", type(dashboard.page) is PAGES[name])
+"""
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=300)
     status = [line for line in done.stdout.splitlines() if line.startswith("status")]
     assert status == ["status 0"] * 4 + ["status 2", "status 0"], done.stdout + done.stderr
     assert "grpo + shy" in done.stdout
+    assert done.stdout.count("page True") == len(PAGES)
     assert "there is no method 'shy' here, which the run had from" in done.stderr
     assert "shy, unknown here" in (own.parent / "report.html").read_text()

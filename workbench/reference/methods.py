@@ -97,7 +97,7 @@ def page(slug: str) -> str:
         *_list("What it may leave unspent", [card.unspent] if card.unspent else []),
         *_list("What it needs of a world", sorted(cls().needs)),
         "",
-        f"Test vectors: `tests/golden/{card.golden or slug.replace('_', '-')}.json`. File: `{module.__name__.replace('.', '/')}.py`.",
+        f"Test vectors: `tests/golden/{card.golden or slug.replace('_', '-')}.json`. File: `{module.__name__.replace('.', '/')}{'/__init__' if hasattr(module, '__path__') else ''}.py`.",
     ]
     return "\n".join(lines)
 
