@@ -17,7 +17,11 @@ from workbench.testing.scripted import ScriptedWorld, equal
 from workbench.types import Budget, Draft, Plan
 
 PACKAGE = Path(workbench.__file__).parent
-RECORDING = {("pipeline/rounds.py", "_with_figures"), ("types/plan.py", "concat"), ("types/plan.py", "figures")}
+RECORDING = {
+    ("pipeline/rounds.py", "_with_figures"),
+    ("numerics/hints.py", "with_asks"),
+    ("types/plan.py", "__post_init__"),
+}
 """Functions that put figures together to be recorded."""
 
 
