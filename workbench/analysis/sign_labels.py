@@ -1,4 +1,4 @@
-"""Labels of advantage signs against a reference, and the sums that rates of flips are made of.
+"""Labels of sign flips against a reference, and the sums that rates of flips are made of.
 
 `numerics.flips` defines the labels. A posterior gives chances instead of labels; references of two kinds are never mixed.
 """

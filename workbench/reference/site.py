@@ -1,4 +1,4 @@
-"""Markdown of the tree and of the code, rendered to a folder of HTML that opens from the disk.
+"""Static site of the reference: Markdown of the tree and of the code, rendered to HTML that opens from the disk.
 
 markdown-it renders CommonMark with tables; raw HTML in a page is escaped, for results pages may quote completions. Links
 between pages of the tree become links between pages of the site; a link to a file that is no page is plain text.

@@ -1,4 +1,4 @@
-"""Chromium as a printer: pages to PDF, figures to PNG and to vector PDF. Nothing else here needs a browser."""
+"""PDF and PNG by Chromium: pages to PDF, figures to PNG and to vector PDF. Nothing else here needs a browser."""
 
 from __future__ import annotations
 

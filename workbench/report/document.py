@@ -1,4 +1,4 @@
-"""What a report is made of, before it is a page: prose, figures and tables, each with the questions it was read from.
+"""Document of a report, before it is a page: prose, figures and tables, each with the questions it was read from.
 
 Writers (`html`, `markdown`) turn the same document into a page, a PDF, or a folder for a paper. All text in it is plain:
 it may hold prompts and completions, and a writer escapes it for its own format.

@@ -1,4 +1,4 @@
-"""What a run did, in sentences made from its numbers; each sentence names the questions it was read from."""
+"""Summary of a run in sentences made from its numbers; each names the questions it was read from."""
 
 from __future__ import annotations
 

@@ -215,7 +215,7 @@ class BaseWorld:
     def evaluate(self, step: int) -> Rollouts:
         """No rollout."""
         nothing = np.empty(0, np.int64)
-        return Rollouts.asked(Plan(nothing, nothing, step=step), self.evaluation, self.version)
+        return Rollouts.of_plan(Plan(nothing, nothing, step=step), self.evaluation, self.version)
 
     @property
     def settings(self) -> Mapping[str, float]:

@@ -1,4 +1,4 @@
-"""Runs of one store side by side: what the compare page draws. Named questions in, plain records out.
+"""Comparison of runs of one store, for the compare page. Named questions in, plain records out.
 
 Each run's columns are kept and asked for the steps that are new. Runs that differ only in their seed are pooled by
 `analysis.compare`, which also knows what makes a comparison unfair.

@@ -1,4 +1,4 @@
-"""How hard each prompt is and became: what the difficulty page draws. Named questions in, plain records out.
+"""Difficulty of prompts, calibration of beliefs and the frontier, for the difficulty page.
 
 What grows with the run is kept per prompt and fed with the steps that are new, so that a look costs the same at step
 10 and at step 10,000. One `Difficulty` per run, shared by all viewers of a server.

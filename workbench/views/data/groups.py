@@ -1,4 +1,4 @@
-"""The groups of a step and which of them is looked at: shared by the pages that show one group. No widgets."""
+"""Groups of a step and which of them is shown, for the pages that show one group. No widgets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Two estimators on the same recorded rollouts: how often each would have pushed the wrong way, at several group sizes."""
+"""Comparison of two estimators on the same recorded rollouts: their sign flips at several group sizes."""
 
 from __future__ import annotations
 

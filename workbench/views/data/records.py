@@ -1,4 +1,4 @@
-"""What the views draw: plain records of columns, made by `data` from the store, or by a test by hand."""
+"""Records that the views draw: columns of an answer, stacks, histories, prompts; and thinning, smoothing, intervals."""
 
 from __future__ import annotations
 

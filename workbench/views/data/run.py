@@ -1,4 +1,4 @@
-"""What a page asks of the store: named questions in, plain records out. No widgets, no drawing, no SQL.
+"""Source of a store and data of a run: named questions in, plain records out. No widgets, no drawing, no SQL.
 
 One `Source` per store and process, shared by all viewers of a server. Questions that grow with the run are asked
 for the steps after the last one known, so that a refresh costs the same at step 10 and at step 10,000; payloads

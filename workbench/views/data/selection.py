@@ -1,4 +1,4 @@
-"""What the reader of a dashboard has chosen: parameters only, no widgets and no data.
+"""Selection of the dashboard's reader: parameters only, no widgets and no data.
 
 The address bar keeps it, so that a view can be sent to a colleague: `address` and `chosen_by` turn a selection into
 the query of an address and back. Only what differs from the start stands there, and what cannot be read is left out.

@@ -1,4 +1,4 @@
-"""Advantage signs against a better reference: rates by step, group size and difficulty, and one group rollout by rollout.
+"""Sign flips of advantages against a better reference: rates by step, group size and difficulty, and one group.
 
 Two references, never mixed in one figure. pool: the mean over the rollouts of the same policy version; with fewer than 64
 of them it is the group itself, mostly, and cannot contradict it. posterior: the Beta belief of a prompt from the rewards of

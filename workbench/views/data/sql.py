@@ -1,4 +1,4 @@
-"""What the SQL page asks of the store: any reading statement, cut to what a page can hold. No widgets.
+"""Ad hoc SQL of the SQL page: any reading statement, its answer cut to what a page can hold. No widgets.
 
 A statement runs in the thread that calls, on a cursor of its own and for a limited time, so that a slow one keeps no
 other viewer waiting. The store lets only reading statements pass; see `Store.sql`.

@@ -1,4 +1,4 @@
-"""The question behind a view, as SQL that may be copied: every number on a page can be asked again by hand."""
+"""SQL of the question behind a view, to be copied: every number on a page can be asked again by hand."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Untrusted text made safe to look at: completions, prompts, names and messages come from outside.
+"""Escaping of untrusted text: completions, prompts, names and messages come from outside.
 
 Two ways in which text reaches the page: as HTML, through `html` (escaped), and as a value that the browser puts
 into a text node, through `shown`. Both make control and direction characters visible, so that a completion can

@@ -1,4 +1,4 @@
-"""One rollout token by token, and the rollouts of its group: what is known, and for what of it there is no record.
+"""Token log-probabilities, entropies, ratios and advantages of one rollout, and the rollouts of its group.
 
 A track is a number per token. What was not recorded is named with its reason, never filled in.
 """

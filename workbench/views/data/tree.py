@@ -1,4 +1,4 @@
-"""One group as a tree: its segments with place, value and fate, what each says, and what the tree cost. No widgets."""
+"""Rollout tree of one group: its segments with place, value and fate, their texts, and what the tree cost. No widgets."""
 
 from __future__ import annotations
 

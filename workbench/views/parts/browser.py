@@ -1,4 +1,4 @@
-"""What the reader's browser keeps, prefers and does: the name typed there before, the system's colours, back and forward."""
+"""Browser state of the reader: the name typed before, the system's colours, back and forward."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Boxes, panes and buttons that pages and the shell are laid out with."""
+"""Layout of pages: boxes, panes, buttons and fields."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which group of which step: the row of widgets that pages of one group share. It sets the selection, and follows it."""
+"""Group picker: the row of widgets that pages of one group share. It sets the selection, and follows it."""
 
 from __future__ import annotations
 

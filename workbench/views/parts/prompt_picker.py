@@ -1,4 +1,4 @@
-"""Choosing a prompt by its difficulty: the heat map with its belief and order, and the prompt that is chosen."""
+"""Prompt picker: the heat map of difficulty with its belief and order, and the prompt that is chosen."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The steps looked at, shared by all pages: zooming one figure's steps narrows those of every other page."""
+"""Range of steps shared by all pages: zooming one figure's steps narrows those of every other page."""
 
 from __future__ import annotations
 

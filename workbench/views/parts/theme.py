@@ -1,4 +1,4 @@
-"""One visual language: what a colour means, and the style sheet of cards, figures and badges.
+"""Theme: what a colour means, and the style sheets of pages, cards and text.
 
 Hues follow Okabe and Ito, which stay apart for the common kinds of colour blindness, at lightnesses that read on
 white and on black. Surfaces, text and lines come from the page's own variables, so that light and dark need no

@@ -1,4 +1,4 @@
-"""The shell around the pages: run picker, navigation, messages, the page that is shown, and the SQL behind it.
+"""Dashboard: run picker, navigation, messages, the page that is shown, and the SQL behind it.
 
 Everything is built once, a page when it is first turned to. A timer of the session asks the shared source what is new
 and hands it to the page that is shown; the training process never knows that anybody looks. Whatever goes wrong in a

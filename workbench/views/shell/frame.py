@@ -1,4 +1,4 @@
-"""The frame around a dashboard, and the page that is served: title, run picker, colours, and the timer of a session."""
+"""Page frame of the dashboard as it is served: title, run picker, colours, and the timer of a session."""
 
 from __future__ import annotations
 

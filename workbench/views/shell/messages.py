@@ -1,4 +1,4 @@
-"""What the shell says in the place of a page, or above it: nothing recorded yet, no such run, something went wrong."""
+"""Messages in the place of a page: no run recorded yet, no such run, an error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The address of the page and who reaches it, known without loading what draws it."""
+"""Ports and host names of the dashboard's server, known without loading what draws it."""
 
 from __future__ import annotations
 

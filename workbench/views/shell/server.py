@@ -1,4 +1,4 @@
-"""The dashboard on a port of this machine, in this process (notebook) or in one of its own (`workbench dashboard`)."""
+"""Server of the dashboard on a port of this machine, in this process (notebook) or in one of its own."""
 
 from __future__ import annotations
 
