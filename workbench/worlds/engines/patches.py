@@ -127,7 +127,9 @@ class Sender:
         bits = self.bits[name]
         if indices is not None and route(len(indices) / len(bits), index_bytes=_width(indices)) == "dense":
             indices = None
-        return Piece(name, self.shapes[name], indices, bits if indices is None else bits[indices], zlib.crc32(bits))
+        return Piece(
+            name, self.shapes[name], indices, bits if indices is None else bits[indices], zlib.crc32(bits.data)
+        )
 
 
 def _width(indices: np.ndarray) -> int:
@@ -155,7 +157,7 @@ class Receiver:
                 if name not in self.bits:
                     raise WrongVersion(f"the patch changes {name}, which is not held")
                 new = apply_update(self.bits[name], indices, bits)
-            if zlib.crc32(new) != check or len(new) != int(np.prod(shape)):
+            if zlib.crc32(new.data) != check or len(new) != int(np.prod(shape)):
                 raise WrongChecksum(f"{name} does not come out as it was sent (version {patch.version})")
             fresh[name] = (new, shape)
         self.bits |= {name: new for name, (new, _) in fresh.items()}

@@ -97,7 +97,7 @@ def draw(tape: Tape, logits: torch.Tensor, places: Sequence[int], rows: Sequence
     mine = logits if whole else logits[here]
     draws = uniform(keys, at + np.array([r.position for r in rows], np.int64))
     token, logp, entropy = choose(mine, torch.as_tensor(draws, device=logits.device), tape.temperature)
-    for i in np.flatnonzero((at == 0) & np.array([r.forced >= 0 for r in rows])):
+    for i in np.flatnonzero((at == 0) & np.array([r.forced >= 0 for r in rows])).tolist():
         token[i] = rows[i].forced
         logp[i] = torch.log_softmax(mine[i].float() / (tape.temperature or 1.0), -1)[rows[i].forced]
     tape.add(number, at, token, logp, entropy)
@@ -111,8 +111,8 @@ def draw(tape: Tape, logits: torch.Tensor, places: Sequence[int], rows: Sequence
 
 def processor(tape: Tape) -> type:
     """The class that vLLM is given: it follows the batch and draws for the rows that carry `FIELD`."""
-    from vllm.v1.sample.logits_processor import LogitsProcessor
-    from vllm.v1.sample.logits_processor.builtin import process_dict_updates
+    from vllm.v1.sample.logits_processor import LogitsProcessor  # type: ignore[import-not-found]
+    from vllm.v1.sample.logits_processor.builtin import process_dict_updates  # type: ignore[import-not-found]
 
     def row_of(params, prompt, made: list[int]) -> Row | None:
         fields = (params.extra_args or {}).get(FIELD)

@@ -19,6 +19,7 @@ import weakref
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from importlib import metadata
+from typing import Any
 
 import numpy as np
 import torch
@@ -75,6 +76,8 @@ class VllmEngine(CompletionEngine):
     """
 
     slow_start = True
+    llm: Any  # vllm.LLM, None once closed
+    engine: Any
 
     def __init__(
         self,
@@ -103,7 +106,7 @@ class VllmEngine(CompletionEngine):
         with _as_it_was():
             vllm = _imported(cpu)
             if cpu:
-                from vllm.v1.executor.uniproc_executor import UniProcExecutor
+                from vllm.v1.executor.uniproc_executor import UniProcExecutor  # type: ignore[import-not-found]
 
                 more = {"distributed_executor_backend": UniProcExecutor, "block_size": 32, **more}
             else:
@@ -158,14 +161,14 @@ class VllmEngine(CompletionEngine):
         """Stop vLLM and give back its memory; the engine is of no use afterwards. A second call does nothing."""
         if self.llm is None:
             return
-        from vllm.distributed.parallel_state import destroy_distributed_environment, destroy_model_parallel
+        from vllm.distributed import parallel_state  # type: ignore[import-not-found]
 
         if torch.cuda.is_available():  # without a card its shutdown waits for one
             self.engine.engine_core.shutdown()
         self.llm = self.engine = None
         gc.collect()
-        destroy_model_parallel()
-        destroy_distributed_environment()
+        parallel_state.destroy_model_parallel()
+        parallel_state.destroy_distributed_environment()
 
     def _check_open(self) -> None:
         if self.llm is None:
@@ -255,11 +258,11 @@ def _imported(cpu: bool):
         os.environ.setdefault(name, value)
     if os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] != "0":
         raise ValueError("VLLM_ENABLE_V1_MULTIPROCESSING must be 0: weights and draws are shared inside one process")
-    import vllm
-    import vllm.sampling_params
+    import vllm  # type: ignore[import-not-found]
+    import vllm.sampling_params  # type: ignore[import-not-found]
 
     if cpu:
-        from vllm import _custom_ops
+        from vllm import _custom_ops  # type: ignore[import-not-found]
 
         _custom_ops._supports_onednn = False  # its packed copies would go on with the old weights after a sync
     return vllm

@@ -45,8 +45,8 @@ class PatchedWeights:
 def _keep_weights_in_place() -> None:
     """On a processor vLLM packs its weights into copies that would stay as they were; packing is switched off."""
     try:
-        from vllm import _custom_ops
-        from vllm.platforms import current_platform
+        from vllm import _custom_ops  # type: ignore[import-not-found]
+        from vllm.platforms import current_platform  # type: ignore[import-not-found]
     except ImportError:
         return
     if current_platform.is_cpu():
