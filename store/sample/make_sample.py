@@ -59,7 +59,7 @@ def make(folder: str | Path, tell: Callable[[str], None] = lambda text: None) ->
     with tempfile.TemporaryDirectory() as scratch:
         recorded, taken = Path(scratch) / "recorded", Path(scratch) / "export"
         for experiment, swap_after, then in experiments():
-            with Run(experiment.with_(store=str(recorded)), tell=tell) as run:
+            with Run(experiment.with_(store=str(recorded)), on_status=tell) as run:
                 while not run.done:
                     if swap_after and run.n_steps == swap_after:
                         run.swap(then)

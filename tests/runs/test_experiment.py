@@ -9,6 +9,7 @@ from workbench import Budget, Experiment, Store
 from workbench.runs.run import Run
 from workbench.runs.steering.remote import Remote
 from workbench.store import StoreError
+from workbench.testing.scripted import ScriptedWorld
 
 SMALL = Experiment(
     model="sim",
@@ -227,3 +228,25 @@ def test_token_columns_are_kept_as_the_experiment_says(tmp_path) -> None:
         with Store.open(tmp_path / tokens) as store:
             ids = store.sql("select count(tokens) as n from completions").to_pylist()[0]["n"]
         assert (ids == 16) is kept
+
+
+def test_a_world_of_ones_own_runs_with_what_the_base_answers(tmp_path) -> None:
+    experiment = Experiment(
+        model="own",
+        steps=4,
+        pipeline="grpo",
+        eval_every=2,
+        checkpoint_every=2,
+        store=str(tmp_path),
+        budget=Budget(2, 4),
+    )
+    with Run(experiment, world=ScriptedWorld()) as run:
+        while not run.done:
+            run.step()
+    with Run(experiment.with_(steps=6, staleness=1), world=ScriptedWorld(), resume=run.run_id) as again:
+        assert again.n_steps == 4
+        while not again.done:
+            again.step()
+    with Store.open(tmp_path) as store:
+        (row,) = store.runs().to_pylist()
+        assert (row["status"], row["last_step"], row["n_evaluation"]) == ("finished", 6, 0)
