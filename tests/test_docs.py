@@ -68,3 +68,25 @@ def test_a_notebook_keeps_no_output_but_what_it_is_checked_against() -> None:
         for cell in json.loads(path.read_text())["cells"]:
             if cell.get("outputs"):
                 assert "nbval-check-output" in cell["metadata"].get("tags", []), path.name
+
+
+FOUND_BY = {
+    "gradient checkpointing": "worlds/training/activation_checkpointing.py",
+    "data parallel": "worlds/training/data_parallel.py",
+    "fsdp": "worlds/training/fsdp.py",
+    "kv cache": "worlds/engines/transformers_session.py",
+    "prefix cache": "worlds/engines/completions.py",
+    "replay buffer": "numerics/replay.py",
+    "kl penalty": "worlds/training/kl_reference.py",
+    "curriculum": "methods/dump.py",
+    "importance sampling": "methods/grpo.py",
+    "advantage normalisation": "numerics/estimators.py",
+    "early stopping": "methods/arrol/__init__.py",
+}
+"""What a person of the field would search for -> the file whose first line must say it."""
+
+
+def test_a_term_of_the_field_finds_its_file() -> None:
+    for term, file in FOUND_BY.items():
+        first = (ROOT / "workbench" / file).read_text(encoding="utf-8").splitlines()[0].lower()
+        assert term in first, f"{file} does not begin with {term}: {first}"

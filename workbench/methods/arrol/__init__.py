@@ -1,4 +1,4 @@
-"""ARRoL: a small head predicts success in the middle of a rollout, and who is kept leaves the group mixed."""
+"""ARRoL, early stopping of rollouts: a small head predicts success midway, and who is kept leaves the group mixed."""
 
 from __future__ import annotations
 
