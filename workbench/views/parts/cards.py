@@ -44,15 +44,15 @@ def stat(name: str, value: str, note: str = "") -> str:
     return f'<div class="stat"><div class="name">{html(name)}</div><div class="value">{value}</div><div class="note">{note}</div></div>'
 
 
-def table(forms: str, rows: Iterable[Sequence[str]], heads: Sequence[str] = ()) -> str:
-    """Rows of ready HTML as a table. forms: a letter for each column, n for numbers and t for text."""
+def table(forms: str, rows: Iterable[Sequence[str]], heads: Sequence[str] = (), look: str = "") -> str:
+    """Rows of ready HTML as a table. forms: a letter for each column, n for numbers and t for text; look: class of the heads."""
 
-    def line(tag: str, cells: Sequence[str]) -> str:
+    def line(tag: str, cells: Sequence[str], look: str = "") -> str:
         right = {"n": ' class="n"'}
         made = (f"<{tag}{right.get(form, '')}>{cell}</{tag}>" for form, cell in zip(forms, cells, strict=True))
-        return f"<tr>{''.join(made)}</tr>"
+        return f'<tr class="{look}">{"".join(made)}</tr>' if look else f"<tr>{''.join(made)}</tr>"
 
-    return f"<table>{line('th', heads) if heads else ''}{''.join(line('td', r) for r in rows)}</table>"
+    return f"<table>{line('th', heads, look) if heads else ''}{''.join(line('td', r) for r in rows)}</table>"
 
 
 def badge(status: str) -> str:

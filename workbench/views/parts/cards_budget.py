@@ -66,10 +66,9 @@ def ledger(entries: Sequence[Entry], used_again: int) -> str:
         why = f'<div class="quiet">{html(e.reason.replace("_", " "), 60)}</div>' if e.reason else ""
         of = "" if e.kind == LEFT_OUT else f"{100 * e.tokens / whole:.1f} %"
         rows.append((f"{patch}{html(e.kind, 60)}{why}", f"{e.rollouts:,}", f"{e.tokens:,}", of))
-    heads = [f'<span class="quiet">{h}</span>' for h in ("", "rollouts", "tokens", "of them")]
     again = f'<div class="quiet">Besides, {used_again:,} rollouts of earlier steps or from elsewhere were used: no new tokens.</div>' if used_again else ""  # fmt: skip
     later = '<div class="quiet">Carried rollouts are counted in the step in which they end.</div>' if any(e.kind == LEFT_OUT for e in entries) else ""  # fmt: skip
-    return f"{table('tnnn', rows, heads)}{again}{later}"
+    return f"{table('tnnn', rows, ('', 'rollouts', 'tokens', 'of them'), 'quiet')}{again}{later}"
 
 
 def savings(s: Columns) -> str:
