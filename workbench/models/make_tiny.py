@@ -103,8 +103,8 @@ def fresh_model(recipe: Recipe, tokenizer: PreTrainedTokenizerFast, seed: int) -
             max_position_embeddings=512,
             tie_word_embeddings=True,
             bos_token_id=None,
-            eos_token_id=tokenizer.eos_token_id,
-            pad_token_id=tokenizer.pad_token_id,
+            eos_token_id=tokenizer.eos_token_id,  # type: ignore[arg-type]
+            pad_token_id=tokenizer.pad_token_id,  # type: ignore[arg-type]
         )
     )
 
@@ -129,7 +129,7 @@ def batches(
 
     @cache
     def encoded(answer: str) -> list[int]:
-        return [*tokenizer(f" {answer}").input_ids, end]
+        return [*tokenizer(f" {answer}").input_ids, end]  # type: ignore[list-item]
 
     while True:
         lines = []
@@ -144,7 +144,7 @@ def batches(
         for k in rng.permutation(4):
             part = lines[k * recipe.batch : (k + 1) * recipe.batch]
             longest = max(len(p) + len(a) for p, a in part)
-            ids = torch.full((len(part), longest), tokenizer.pad_token_id)
+            ids = torch.full((len(part), longest), tokenizer.pad_token_id)  # type: ignore[call-overload]
             target = torch.full((len(part), longest), -100)
             for row, (p, a) in enumerate(part):
                 ids[row, : len(p) + len(a)] = torch.tensor(p + a)
@@ -171,9 +171,9 @@ def pass_rates(
     ids = torch.tensor([[tokenizer.pad_token_id] * (longest - len(r)) + r for r in rendered], device=model.device)
     torch.manual_seed(seed)
     with torch.no_grad():
-        out = model.generate(
+        out = model.generate(  # type: ignore[attr-defined]
             ids,
-            attention_mask=(ids != tokenizer.pad_token_id).long(),
+            attention_mask=(ids != tokenizer.pad_token_id).long(),  # type: ignore[union-attr]
             do_sample=True,
             top_k=0,
             top_p=1.0,
@@ -230,7 +230,7 @@ def train(
     began = time.perf_counter()
     taught = lessons(recipe.per_family, recipe.per_sibling, seed)
     tokenizer = tokenizer_of([f"{le.prompt} {le.answer}" for family in taught for le in family], recipe.vocabulary)
-    model = fresh_model(recipe, tokenizer, seed).to(device)
+    model = fresh_model(recipe, tokenizer, seed).to(device)  # type: ignore[operator]
     task = tasks.load("default")
     watched = task.pool.take(np.random.default_rng([seed, 3]).permutation(len(task.pool))[:160])
     optimizers = _Optimizers.of(model, recipe)

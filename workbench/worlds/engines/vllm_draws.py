@@ -70,7 +70,7 @@ class Tape:
             inside = at < limit[number]  # scheduling ahead of the device may draw one too many
             place = number[inside], at[inside]
             for k, column in ((2, tokens), (3, logp), (4, entropy)):
-                column[place] = torch.cat([step[k] for step in self._steps]).cpu().numpy()[inside]
+                column[place] = torch.cat([step[k] for step in self._steps]).cpu().numpy()[inside]  # type: ignore[arg-type]
             drawn[place] = True
         return tokens, logp, entropy, drawn
 
@@ -116,7 +116,7 @@ def processor(tape: Tape) -> type:
 
     def row_of(params, prompt, made: list[int]) -> Row | None:
         fields = (params.extra_args or {}).get(FIELD)
-        return None if fields is None else Row(*fields, made)
+        return None if fields is None else Row(*fields, made)  # type: ignore[call-arg]
 
     class KeyedDraws(LogitsProcessor):
         """See the module."""

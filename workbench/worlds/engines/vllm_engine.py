@@ -138,7 +138,7 @@ class VllmEngine(CompletionEngine):
         """Copy the policy's weights into vLLM's, rounding on the way, and forget what the cache knows of the old ones."""
         self._check_open()
         self._wake(("weights",))
-        self.llm.apply_model(lambda model: model.load_weights(lora.plain_weights(self.copy_of)))
+        self.llm.apply_model(lambda model: model.load_weights(lora.plain_weights(self.copy_of)))  # type: ignore[arg-type]
         self._wake(("kv_cache",))
         self.engine.reset_prefix_cache()
 
@@ -244,7 +244,7 @@ class VllmEngine(CompletionEngine):
         tops, rows = self.tape.tops(), []
         for i, n in enumerate(length):
             last = int(tokens[i, n - 1]) if n else -1
-            finish = "stop" if last in stop else "" if ended[i] or n < limit[i] else "length"
+            finish = "stop" if last in stop else "" if ended[i] or n < limit[i] else "length"  # type: ignore[index]
             rows.append(Completion(tokens[i, :n], logp[i, :n], entropy[i, :n], finish, cached[i], tops.get(i)))
         return rows
 
