@@ -93,7 +93,7 @@ def test_a_killed_run_of_two_processes_is_resumed_by_torchrun_as_the_run_of_one(
     with Run(TINY.with_(store=str(tmp_path / "one"))) as alone:
         while not alone.done:
             alone.step()
-    two, one = recorded(tmp_path / "two", run), recorded(tmp_path / "one", alone.run)
+    two, one = recorded(tmp_path / "two", run), recorded(tmp_path / "one", alone.run_id)
     for name in ("asks", "rollouts", "texts", "fates"):
         assert two[name] == one[name], name
         assert two[name]
