@@ -200,7 +200,7 @@ def _curves(store: Store, runs: Sequence[str] | None, axis: Axis, measure: str, 
     missing = sorted(set(runs or ()) - set(known))
     if missing:
         raise ValueError(f"no run {', '.join(missing)} in the store; there are {', '.join(known) or 'none'}")
-    rows = store.ask("compare_runs", runs=list(runs) if runs else None).to_pylist()
+    rows = store.ask("compare_runs", runs=list(runs) if runs else None).to_pylist()  # type: ignore[union-attr]
     changed = set(store.sql("SELECT DISTINCT run FROM commands WHERE kind = 'swap'")["run"].to_pylist())
     trained: dict[str, list[tuple[int, int]]] = {}
     if axis == "trained_tokens":

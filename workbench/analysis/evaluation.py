@@ -132,11 +132,11 @@ def _scores(
     ks: Sequence[int] | None, steps: Iterable[int] | None, set_: str | None,
 ) -> Scores:  # fmt: skip
     chosen = str(run or store.latest())
-    rows = store.ask(question, run=chosen, set=set_).to_pylist()
+    rows = store.ask(question, run=chosen, set=set_).to_pylist()  # type: ignore[union-attr]
     wanted = None if steps is None else [int(s) for s in steps]
     there = sorted({r["step"] for r in rows})
     if not rows:
-        sets = ", ".join(repr(s) for s in store.ask("eval_sets", run=chosen)["set"].to_pylist())
+        sets = ", ".join(repr(s) for s in store.ask("eval_sets", run=chosen)["set"].to_pylist())  # type: ignore[union-attr]
         what = "the first set" if set_ == "" else "any set" if set_ is None else f"the set {set_!r}"
         raise ValueError(f"run {chosen} was not evaluated on {what}; it has {sets or 'no evaluation'}")
     if missing := sorted(set(wanted or ()) - set(there)):

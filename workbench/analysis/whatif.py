@@ -164,8 +164,11 @@ def replay(
         asked, before = _by_prompt(done), _by_prompt(original)
         plans[number] = asked
         rows.append(_measure(number, done, asked, before, skill))
-    columns = [np.array(column) for column in zip(*rows, strict=True)]
-    return WhatIf(run, pipeline.text, serve, window, *columns, world.shortfall, recording.pool, held_out(skill), plans)
+    step, asked, served, mixed, expected, tokens, agreement = (np.array(column) for column in zip(*rows, strict=True))
+    return WhatIf(
+        run, pipeline.text, serve, window, step, asked, served, mixed, expected, tokens, agreement, world.shortfall,
+        recording.pool, held_out(skill), plans,
+    )  # fmt: skip
 
 
 def fitted(recording: Recording) -> Skill:

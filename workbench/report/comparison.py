@@ -88,6 +88,7 @@ def differences(made: Comparison) -> list[Block]:
             ):
                 label, note = f"{r['pipeline']}, {what}", f"{r['pairs']} pairs"
                 marks.append(Ranged(label, *(float(r[k]) for k in keys), color=hue[str(r["pipeline"])], note=note))
+    best = max(float(r["final"]) for r in rows)
     own = ("difference", "low", "high", "area_difference", "area_low", "area_high")
     rows = [r | dict.fromkeys(own) if r["pipeline"] == made.baseline else r for r in rows]
     heads = columns(
@@ -102,7 +103,6 @@ def differences(made: Comparison) -> list[Block]:
         out.append(Figure("differences", intervals(marks, caption, x_label=label, percent=True), caption, source))
     caption = f"{made.what.capitalize()} after {amount(made.x[-1], made.axis)}, differences paired by seed (95 %)."
     out.append(Table("comparison-table", heads, rows, caption, source))
-    best = max(float(r["final"]) for r in rows)
     low = min(float(c.pass_rate[0]) for c in made.curves)
     target = low + 0.8 * (best - low)
     heads = columns(pipeline="", **{made.axis: f"{AXES[made.axis]}:n"}, reached="seeds that reached it:n", seeds="of:n")
