@@ -47,7 +47,8 @@ class Recording:
         """Plain evidence as columns: step, prompt, successes, tries; one row per (step, prompt)."""
         rows = [(s.step, *s.evidence(len(self.pool))) for s in self.steps.values()]
         step = np.concatenate([np.full(len(p), n) for n, p, _, _ in rows])
-        return (step, *(np.concatenate([r[i] for r in rows]) for i in (1, 2, 3)))
+        prompt, solved, tried = (np.concatenate([r[i] for r in rows]) for i in (1, 2, 3))
+        return step, prompt, solved, tried
 
 
 class ReplayWorld(BaseWorld):
@@ -155,8 +156,9 @@ class ReplayWorld(BaseWorld):
             return {}
         place = {i: k for k, i in enumerate(step.rollouts.id)}
         rows = [place.get(i) for i in rollouts.id]
-        known = all(r is not None for r in rows)
-        columns = {k: np.asarray(v)[rows] for k, v in step.update.items() if np.ndim(v) and known}
+        columns = {}
+        if None not in rows:
+            columns = {k: np.asarray(v)[np.array(rows, np.int64)] for k, v in step.update.items() if np.ndim(v)}
         return {k: v for k, v in step.update.items() if not np.ndim(v)} | columns
 
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from functools import cache
 from html import escape
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple, overload
 
 import pyarrow as pa
 
@@ -125,6 +125,12 @@ class Ask:
     def __init__(self, store: Reader) -> None:
         self._store = store
         self.questions = Questions()
+
+    @overload
+    def __call__(self, question: str, *, format: Literal["arrow"] = "arrow", **params: object) -> pa.Table: ...
+
+    @overload
+    def __call__(self, question: str, *, format: str, **params: object) -> Frame: ...
 
     def __call__(self, question: str, *, format: str = "arrow", **params: object) -> Frame:
         """The answer as an Arrow table, or in the format "pandas" or "polars"; raises QuestionError for unknown

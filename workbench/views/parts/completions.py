@@ -32,7 +32,7 @@ class Completions(JSComponent):
 
     def _handle_msg(self, message: dict) -> None:
         id_ = message.get("id") if isinstance(message, dict) else None
-        if id_ in {r["id"] for r in self.rows}:
+        if id_ is not None and id_ in {r["id"] for r in self.rows}:
             text, characters = self._fetch(id_)
             tail = f"\n… {characters - ALL:,} characters more are in the store" if characters > ALL else ""
             self._send_msg({"id": id_, "text": shown(text, ALL) + tail})

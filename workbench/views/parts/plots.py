@@ -66,10 +66,10 @@ def canvas(height: int, steps: Range1d, label: str, *, tall: tuple[float, float]
     p.yaxis.axis_label = label
     p.xgrid.grid_line_color = None
     p.xaxis.formatter = NumeralTickFormatter(format="0,0")
-    p.xaxis.ticker.mantissas = [1, 2, 5]
-    p.xaxis.ticker.min_interval = 1
+    p.xaxis.ticker.mantissas = [1, 2, 5]  # type: ignore[attr-defined]
+    p.xaxis.ticker.min_interval = 1  # type: ignore[attr-defined]
     p.axis.minor_tick_line_color = None
-    p.yaxis.ticker.desired_num_ticks = 5
+    p.yaxis.ticker.desired_num_ticks = 5  # type: ignore[attr-defined]
     if fmt:
         p.yaxis.formatter = fmt
     return p
@@ -192,7 +192,7 @@ class PromptPlot:
 
     def update(self, history: History, last_step: int) -> None:
         """Draw this prompt; the last belief holds until the last step."""
-        self.belief.data = stairs(history, last_step)
+        self.belief.data = stairs(history, last_step)  # type: ignore[assignment]
         asked = np.maximum(history.asked, 1)
         self.outcome.data = {
             "step": history.asked_step,

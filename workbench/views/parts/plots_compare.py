@@ -100,8 +100,9 @@ class ComparePlot:
         """Show the range that is compared and a little more; the reset tool shows all of the longest run."""
         end = max((float(x[-1]) for x, _ in pieces), default=1.0) * 1.02
         shown = end if equal is None else min(end, AROUND * equal)
-        whole = [y for _, y in pieces] + self.bands.data["ys"]
-        near = [np.append(y[x <= shown], np.interp(shown, x, y)) for x, y in pieces] + self.bands.data["ys"]
+        bands = list(self.bands.data["ys"])
+        whole = [y for _, y in pieces] + bands
+        near = [np.append(y[x <= shown], np.interp(shown, x, y)) for x, y in pieces] + bands
         low, high = _height(near, share)
         all_low, all_high = _height(whole, share)
         self.figure.y_range.update(start=low, end=high, reset_start=all_low, reset_end=all_high)  # type: ignore[union-attr]

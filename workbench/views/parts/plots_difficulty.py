@@ -132,7 +132,7 @@ class HistogramPlot:
     def update(self, counts: np.ndarray, first: np.ndarray) -> None:
         """counts, first: (BINS + 1,) as `Frontier.at` gives them."""
         n, known = counts[:BINS], max(counts.sum(), 1)
-        self.source.data = {**self.source.data, "n": n, "share": n / known}
+        self.source.data = {**self.source.data, "n": n, "share": n / known}  # type: ignore[dict-item]
         # of the first step mostly nothing is known, or one same belief of all: it may be cut off, the bars may not
-        self.first.data = {**self.first.data, "n": np.concatenate([[0], np.repeat(first[:BINS], 2), [0]])}
+        self.first.data = {**self.first.data, "n": np.concatenate([[0], np.repeat(first[:BINS], 2), [0]])}  # type: ignore[dict-item]
         self.figure.y_range.end = max(1.15 * n.max(initial=0), 1)  # type: ignore[union-attr]

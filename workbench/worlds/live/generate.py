@@ -59,7 +59,7 @@ class Generator:
             if not len(on):
                 return on, NO_SEGMENTS
             ask, start = rows.ask[on], [before[i].n for i in on]
-            request = self._request(begins, asks, ask, [names[i] for i in on], start)
+            request = self._request(begins, asks, ask, [names[int(i)] for i in on], start)
             on_end = (
                 self._groups(rows, before, on, verification)
                 if verification is not None and verification.early

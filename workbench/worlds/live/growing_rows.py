@@ -42,7 +42,7 @@ class GrowingRow:
     forced: bool = False
     propensity: float = 1.0
     marks: list[int] = field(default_factory=list)
-    memory: dict[str, object] = field(default_factory=dict)
+    memory: dict[str, np.ndarray] = field(default_factory=dict)
     stream: str = ""
 
     @property

@@ -165,7 +165,7 @@ class Starts:
         first = np.searchsorted(rows.ask, np.arange(len(begins)))
         for a, begin in enumerate(begins):
             if begin.source and first[a] < len(rows) and rows.ask[first[a]] == a:
-                self.source[rows.id[first[a]]] = begin.source
+                self.source[str(rows.id[first[a]])] = begin.source
         inside = np.array([b.inside for b in begins], dtype=object)
         at = np.array([b.at for b in begins], np.int64)
         return rows.with_(parent=inside[rows.ask], fork_at=at[rows.ask])
@@ -184,7 +184,7 @@ class Starts:
         """Remember generated rows, for asks that start inside one of them."""
         for i, a in zip(rows.id, rows.ask, strict=True):
             if plan.start[a] is not None:  # inside a rollout: what that one began with
-                self.texts[i] = self.text_of(plan.start[a])
+                self.texts[i] = self.text_of(plan.start[a])  # type: ignore[arg-type] - an array of objects
             else:  # a step that is sampled again may have begun it after a text
                 self.texts.pop(i, None)
         self.trails |= dict(zip(rows.id, trails(rows, np.arange(len(rows))), strict=True))
@@ -229,7 +229,7 @@ class Starts:
             temperature=np.array([u.temperature for u in mine], float),
             started=np.array([u.start is not None for u in mine], bool),
             **{name: _bytes(values) for name, values in texts.items()},
-            **columns,
+            **columns,  # type: ignore[arg-type]
         )
 
     def load(self, folder: Path) -> None:

@@ -149,7 +149,7 @@ class LiveWorld(BaseWorld):
         self.max_tokens = max_tokens or task.max_tokens
         self.name = "given" if isinstance(model, tuple) else os.fspath(model)
         trained, self.tokenizer = model if isinstance(model, tuple) else models.load(model)
-        trained = trained.to(device, torch.float32).eval()  # eval: no dropout, so trainer and sampler agree
+        trained = trained.to(device, torch.float32).eval()  # type: ignore[arg-type] - eval: no dropout, so trainer and sampler agree
         use_grouped(trained)
         self.parameters = trained.num_parameters()
         if rank := more.pop("lora", 0):
@@ -278,14 +278,14 @@ class LiveWorld(BaseWorld):
                 rows, made, decisions = processes.on_first(grow)
                 self._decisions += decisions
             self._spent.update(
-                sample_seconds=made.seconds,
-                sample_cpu_seconds=time.process_time() - cpu,
+                sample_seconds=made.seconds,  # type: ignore[arg-type] - a Counter adds numbers of any kind
+                sample_cpu_seconds=time.process_time() - cpu,  # type: ignore[arg-type]
                 prefilled_tokens=made.prefilled,
                 decoded_tokens=made.decoded,
             )
             began = time.perf_counter()
             scored = verification.finish(rows)
-            self._spent.update(verify_seconds=time.perf_counter() - began)
+            self._spent.update(verify_seconds=time.perf_counter() - began)  # type: ignore[arg-type]
         books.note(scored, plan)
         return scored
 
@@ -325,7 +325,7 @@ class LiveWorld(BaseWorld):
 
     def update(
         self, rollouts: Rollouts, advantage: Advantage, loss: LossFn, penalties: list[LossFn]
-    ) -> Mapping[str, float | np.ndarray]:
+    ) -> Mapping[str, float | np.ndarray | str]:
         """One optimiser step on the kept rows, then the sampler takes over the weights. See `Policy.update`.
 
         Beside its figures: seconds, CPU seconds and tokens that sampling took since the last update.

@@ -8,7 +8,7 @@ would have had, however rows were dealt out.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypeVar
+from typing import TypeVar, overload
 
 import numpy as np
 import torch
@@ -29,7 +29,15 @@ def check(plan: Plan) -> None:
         processes.check_same(mark_of(plan), f"plans for step {plan.step}")
 
 
-def mine(batches: Sequence[T]) -> Sequence[T]:
+@overload
+def mine(batches: np.ndarray) -> np.ndarray: ...
+
+
+@overload
+def mine(batches: Sequence[T]) -> Sequence[T]: ...
+
+
+def mine(batches):
     """The micro-batches that this process computes: every n-th, so that widths are spread evenly."""
     return batches[processes.rank() :: processes.ranks()]
 
