@@ -161,14 +161,14 @@ def test_page_follows_the_newest_run_until_one_is_picked(recording):
     first = recording().go(1)
     page = Dashboard(recording.store, names=["live"])
     page.tick()
-    assert page.chosen.run == first.run_id
+    assert page.chosen.run == first.run
     second = recording().go(1)
     page.source.refresh(0)
     page.tick()
-    assert page.chosen.run == second.run_id
-    page.picker.value = first.run_id
+    assert page.chosen.run == second.run
+    page.picker.value = first.run
     page.tick()
-    assert page.chosen.run == first.run_id
+    assert page.chosen.run == first.run
 
 
 def test_page_shows_an_error_and_recovers(recording, monkeypatch):
