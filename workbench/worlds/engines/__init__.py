@@ -40,16 +40,16 @@ class Segments(NamedTuple):
     ) -> Segments:
         """From one (tokens, logp, entropy, ...) a row, each of them (T,)."""
         dtypes = (np.int32, np.float32, np.float32)
-        columns = (Ragged.of([row[k] for row in rows], dtype) for k, dtype in enumerate(dtypes))
-        return cls(*columns, finish, prefilled, decoded, seconds)
+        tokens, logp, entropy = (Ragged.of([row[k] for row in rows], dtype) for k, dtype in enumerate(dtypes))
+        return cls(tokens, logp, entropy, finish, prefilled, decoded, seconds)
 
     @classmethod
     def concat(cls, parts: Sequence[Segments]) -> Segments:
         """The rows of all parts, made at the same time: counts are summed, seconds are the slowest one's."""
-        columns = [Ragged.concat([part[k] for part in parts]) for k in range(3)]
+        tokens, logp, entropy = (Ragged.concat([getattr(part, name) for part in parts]) for name in cls._fields[:3])
         finish = np.concatenate([part.finish for part in parts])
         prefilled, decoded = sum(part.prefilled for part in parts), sum(part.decoded for part in parts)
-        return cls(*columns, finish, prefilled, decoded, max(part.seconds for part in parts))
+        return cls(tokens, logp, entropy, finish, prefilled, decoded, max(part.seconds for part in parts))
 
 
 NO_SEGMENTS = Segments.of([], np.empty(0, object))

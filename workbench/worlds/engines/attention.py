@@ -36,7 +36,7 @@ def use_grouped(model: PreTrainedModel) -> bool:
 
     Models with other attention (caps, sinks, sliding windows) show a difference, or refuse, and keep what they had.
     """
-    before = model.config._attn_implementation
+    before = str(model.config._attn_implementation)
     if model.device.type != "cpu":
         return False
     ids = torch.arange(24, device=model.device)[None].expand(2, -1) % model.config.vocab_size

@@ -42,18 +42,18 @@ class Board:
     """
 
     def __init__(self, net: Llama, size: int) -> None:
-        at = {"device": net.device}
-        self.hidden = torch.zeros(size, net.hidden, dtype=net.dtype, **at)
-        self.slot, self.position, self.left, self.key, self.stream = torch.zeros(5, size, dtype=torch.int64, **at)
-        self.active = torch.zeros(size, dtype=torch.bool, **at)
-        self.draw = torch.zeros(size, CHUNK, dtype=torch.float64, **at)
-        self.token = torch.full((size, CHUNK), -1, **at)
-        self.logp, self.entropy = torch.zeros(2, size, CHUNK, **at)
-        self.t = torch.zeros(1, dtype=torch.int64, **at)
-        self.inverse = torch.ones(1, **at)
-        self.threshold = torch.full((1,), torch.inf, **at)
-        self.feed_last = torch.zeros(1, dtype=torch.bool, **at)
-        self.stop, self.marker = torch.zeros(2, net.vocabulary, dtype=torch.bool, **at)
+        at = net.device
+        self.hidden = torch.zeros(size, net.hidden, dtype=net.dtype, device=at)
+        self.slot, self.position, self.left, self.key, self.stream = torch.zeros(5, size, dtype=torch.int64, device=at)
+        self.active = torch.zeros(size, dtype=torch.bool, device=at)
+        self.draw = torch.zeros(size, CHUNK, dtype=torch.float64, device=at)
+        self.token = torch.full((size, CHUNK), -1, device=at)
+        self.logp, self.entropy = torch.zeros(2, size, CHUNK, device=at)
+        self.t = torch.zeros(1, dtype=torch.int64, device=at)
+        self.inverse = torch.ones(1, device=at)
+        self.threshold = torch.full((1,), torch.inf, device=at)
+        self.feed_last = torch.zeros(1, dtype=torch.bool, device=at)
+        self.stop, self.marker = torch.zeros(2, net.vocabulary, dtype=torch.bool, device=at)
 
     def columns(self) -> tuple[torch.Tensor, ...]:
         """The tensors with one line per place that a row takes along when it moves."""

@@ -9,6 +9,7 @@ transformers' forward signature, masks and cache is here.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -57,7 +58,9 @@ def fan_out(prefixed: Prefixed, owner: torch.Tensor) -> Prefixed:
 
 def logits_of(model: PreTrainedModel, hidden: torch.Tensor) -> torch.Tensor:
     """(M, vocabulary) logits of hidden states (M, hidden)."""
-    return model.get_output_embeddings()(hidden)
+    head = model.get_output_embeddings()
+    assert head is not None
+    return head(hidden)
 
 
 class _TokenStatistics(torch.autograd.Function):
@@ -131,8 +134,10 @@ def pack(prefixes: Sequence[Sequence[int]], answers: Sequence[Sequence[Sequence[
             end += fed
     rows = [answer for mine in answers for answer in mine]
     target = [token for answer in rows for token in answer]
-    columns = (torch.as_tensor(c, device=device) for c in (ids, position, segment, source, target))
-    return Packed(*columns, [len(answer) for answer in rows])
+    there = partial(torch.as_tensor, device=device)
+    return Packed(
+        there(ids), there(position), there(segment), there(source), there(target), [len(answer) for answer in rows]
+    )
 
 
 def visible(segment: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:

@@ -16,7 +16,7 @@ from workbench.worlds.engines import Engine, Request, Segments
 from workbench.worlds.engines.board import CHUNK
 from workbench.worlds.engines.graph_session import GraphSession
 from workbench.worlds.engines.graph_slots import Slots
-from workbench.worlds.engines.llama import Llama, reference, supported
+from workbench.worlds.engines.llama import Llama, Ops, reference, supported
 from workbench.worlds.engines.places import admitted
 from workbench.worlds.engines.record import Record
 from workbench.worlds.training import lora
@@ -48,7 +48,8 @@ class GraphEngine(Engine):
         dtype = dtype or (torch.bfloat16 if device == "cuda" else model.dtype)
         copied = own or dtype != model.dtype or lora.present(model)  # with adapters: all that is trained is copied
         self.model, self.copy_of = model, model if copied else None
-        self.net, ops = Llama(model, dtype, max(model.config.max_position_embeddings, 2048), own), reference
+        self.net = Llama(model, dtype, max(model.config.max_position_embeddings, 2048), own)
+        ops: Ops = reference
         if device == "cuda":
             from workbench.worlds.engines import kernels
 
@@ -99,7 +100,8 @@ class GraphEngine(Engine):
         length = np.array([len(p) for p in prefixes], np.int64)
         slots.holder = None
         n = slots.reserve(len(owner), int((length[owner] + limit).max()))
-        slots.board.rules(request.temperature, request.stop, feed_last=False)
+        board, *_ = slots.held
+        board.rules(request.temperature, request.stop, feed_last=False)
         stops = np.asarray(request.stop, np.int64)
         waiting = np.lexsort((owner, length[owner]))  # prefixes of like length together: little padding
         rows, slot, free = np.empty(0, np.int64), np.empty(0, np.int64), np.arange(n)
@@ -118,6 +120,6 @@ class GraphEngine(Engine):
                 record.report(np.delete(rows, stay))
                 free = np.concatenate([free, np.delete(slot, stay)])
                 rows, slot = rows[stay], slot[stay]
-                slots.board.order(stay)
+                board.order(stay)
         record.decoded = int(record.length.sum()) - len(owner)  # the last token of a row is not fed
         return record.segments(time.perf_counter() - began)

@@ -36,15 +36,16 @@ class GraphSession(Session):
         rows, longest = len(self), max(map(len, request.prefixes))
         if slots.reserve(max(rows, 1), min(longest + AHEAD, len(slots.net.cos))) < rows:
             slots.grow(rows, longest)  # says why not
-        slots.board.rules(self.temperature, request.stop, feed_last=True)
+        board, *_ = slots.held
+        board.rules(self.temperature, request.stop, feed_last=True)
         self.slot, self.free = np.arange(rows), list(range(rows, slots.n))
         if rows:
             limit = np.zeros(rows, np.int64)
             self.prefilled = slots.enter(
                 0, request.prefixes, request.owner, self.slot, limit, self.keys, request.position
             )
-        slots.board.active.fill_(False)
-        self._first = slots.board.hidden[:rows].clone()  # what a row taken back to its start goes on from
+        board.active.fill_(False)
+        self._first = board.hidden[:rows].clone()  # what a row taken back to its start goes on from
         slots.holder = self
 
     @torch.no_grad()
@@ -57,7 +58,7 @@ class GraphSession(Session):
         if not rows:
             return record.segments(time.perf_counter() - began)
         self._room(limit)
-        board = self.slots.board
+        board, *_ = self.slots.held
         board.pauses(until)
         board.left[:rows] = torch.as_tensor(limit, device=board.left.device)
         board.active[:rows] = board.left[:rows] > 0
@@ -71,7 +72,7 @@ class GraphSession(Session):
 
     def _run(self, record: Record, rows: int) -> None:
         """Steps until no row draws, with the rows that still do at the first places; all are put back at the end."""
-        board, slots = self.slots.board, self.slots
+        (board, *_), slots = self.slots.held, self.slots
         order, here = np.arange(rows), rows  # caller's row at each place; places that are computed
         while True:
             active = board.active[:here].cpu().numpy()
@@ -97,7 +98,7 @@ class GraphSession(Session):
             self.slots.grow(len(rows), self.slots.capacity)
             self.free += range(held, self.slots.n)
         super().keep(rows, keys)
-        board = self.slots.board
+        board, *_ = self.slots.held
         bits = np.ascontiguousarray(self.keys).view(np.int64)
         board.key[: len(rows)] = torch.as_tensor(bits, device=board.key.device)
 
@@ -107,7 +108,7 @@ class GraphSession(Session):
         self._mine()
         if tokens < 1:
             return
-        board = self.slots.board
+        board, *_ = self.slots.held
         board.position[row] -= tokens + (last is not None)
         board.stream[row] -= tokens
         if last is None:
@@ -119,7 +120,7 @@ class GraphSession(Session):
     def top(self, m: int) -> tuple[np.ndarray, np.ndarray]:
         """See `Session.top`."""
         self._mine()
-        logits = self.slots.board.hidden[: len(self)] @ self.slots.net.head.T
+        logits = self.slots.held[0].hidden[: len(self)] @ self.slots.net.head.T
         logp, ids = torch.log_softmax(logits.float(), -1).topk(min(m, logits.shape[1]), -1)
         return ids.to(torch.int32).cpu().numpy(), logp.cpu().numpy()
 
@@ -127,7 +128,7 @@ class GraphSession(Session):
     def hidden(self) -> np.ndarray:
         """See `Session.hidden`."""
         self._mine()
-        return self.slots.board.hidden[: len(self)].float().cpu().numpy()
+        return self.slots.held[0].hidden[: len(self)].float().cpu().numpy()
 
     def _mine(self) -> None:
         if self.slots.holder is not self:
@@ -136,7 +137,7 @@ class GraphSession(Session):
             )
 
     def _room(self, limit: np.ndarray) -> None:
-        position = self.slots.board.position[: len(self)].cpu().numpy()
+        position = self.slots.held[0].position[: len(self)].cpu().numpy()
         need = int((position + limit).max())
         if need > self.slots.capacity:
             self.slots.grow(len(self), need)
@@ -147,12 +148,13 @@ class GraphSession(Session):
             return
         rows, token = np.array(list(self._forced)), np.array(list(self._forced.values()))
         self._forced = {}
-        board, net = self.slots.board, self.slots.net
+        (board, *_), net = self.slots.held, self.slots.net
         at, ids = (torch.as_tensor(c, device=net.device) for c in (rows, token))
         logp = torch.log_softmax((board.hidden[at] @ net.head.T).float() * board.inverse, -1)
         entropy = -(logp.exp() * logp.clamp(min=-1e4)).sum(-1)
         chosen = logp.gather(1, ids[:, None])[:, 0]
-        stopped = record.add(rows, *(c.cpu().numpy()[:, None] for c in (ids, chosen, entropy)), self.stops)
+        taken, logps, entropies = (c.cpu().numpy()[:, None] for c in (ids, chosen, entropy))
+        stopped = record.add(rows, taken, logps, entropies, self.stops)
         board.left[at] -= 1
         board.stream[at] += 1
         board.active[at] = (
@@ -164,17 +166,17 @@ class GraphSession(Session):
         """Feed one token to each of some rows; outside the graphs, since it is rare."""
         if not len(rows):
             return
-        slots, board = self.slots, self.slots.board
+        slots, (board, keys, values) = self.slots, self.slots.held
         at, ids = (torch.as_tensor(c, device=slots.net.device) for c in (rows, token))
         hidden = board.hidden[at]
-        forward(slots.net, slots.ops, ids, slots.keys, slots.values, board.slot[at], board.position[at], hidden)
+        forward(slots.net, slots.ops, ids, keys, values, board.slot[at], board.position[at], hidden)
         board.hidden[at] = hidden
         board.position[at] += 1
         self.decoded += len(rows)
 
     def _select(self, rows: np.ndarray) -> None:
         """Rows as named; a row named again gets a slot of its own, with a copy of what the first one has written."""
-        slots, board = self.slots, self.slots.board
+        board, *caches = self.slots.held
         _, first = np.unique(rows, return_index=True)
         copies = np.setdiff1d(np.arange(len(rows)), first)
         slot = self.slot[rows]
@@ -184,7 +186,7 @@ class GraphSession(Session):
             slot[copies] = [self.free.pop() for _ in copies]
             width = int(board.position[torch.as_tensor(rows[copies], device=board.slot.device)].max())
             into, of = (torch.as_tensor(c, device=board.slot.device) for c in (slot[copies], source))
-            for cache in (slots.keys, slots.values):
+            for cache in caches:
                 for layer in cache:  # layer by layer: the copy of all layers at once would need their memory twice
                     layer[into, :, :width] = layer[of, :, :width]
         board.order(rows)

@@ -35,11 +35,19 @@ class Slots:
     def free(self) -> None:
         """Give back the memory and the captured steps."""
         self.holder: Session | None = None
-        self.board = self.keys = self.values = None
+        self.board: Board | None = None
+        self.keys: torch.Tensor | None = None
+        self.values: torch.Tensor | None = None
         self.n = self.capacity = 0
         self._captured.clear()
         if self.net.device.type == "cuda":
             torch.cuda.empty_cache()
+
+    @property
+    def held(self) -> tuple[Board, torch.Tensor, torch.Tensor]:
+        """Board, keys and values, which are there once rows were reserved."""
+        assert self.board is not None and self.keys is not None and self.values is not None
+        return self.board, self.keys, self.values
 
     @property
     def bytes_per_token(self) -> int:
@@ -101,15 +109,16 @@ class Slots:
                 f"{rows} rows of {capacity} tokens do not fit at once (at most {self.max_rows} rows, and the free memory); "
                 "ask for fewer rollouts in a step, or use engine='transformers'"
             )
-        board, keys, values, held = self.board, self.keys, self.values, self.capacity
+        (old_board, *old_caches), width = self.held, self.capacity
         self._allocate(rows, capacity)
-        for mine, old in ((self.keys, keys), (self.values, values)):
-            mine[:, : old.shape[1], :, :held] = old
-        self.board.take_over(board)
+        board, *caches = self.held
+        for mine, old in zip(caches, old_caches, strict=True):
+            mine[:, : old.shape[1], :, :width] = old
+        board.take_over(old_board)
 
     def enter(self, start: int, prefixes, owner, slot, limit, keys, stream) -> int:
         """Compute the prefixes of rows, once each, and put the rows at the places from start on; returns the tokens."""
-        board, net = self.board, self.net
+        (board, *caches), net = self.held, self.net
         here = slice(start, start + len(owner))
         mine, local = np.unique(owner, return_inverse=True)
         board.slot[here] = torch.as_tensor(slot, device=net.device)
@@ -123,8 +132,8 @@ class Slots:
             into = torch.as_tensor(slot[rows], device=net.device)
 
             def write(layer: int, k: torch.Tensor, v: torch.Tensor, of=of, into=into, width=width) -> None:
-                self.keys[layer][into, :, :width] = k[of]
-                self.values[layer][into, :, :width] = v[of]
+                for cache, new in zip(caches, (k, v), strict=True):
+                    cache[layer][into, :, :width] = new[of]
 
             hidden = prefill(net, torch.as_tensor(ids, device=net.device), write)
             last = torch.as_tensor(np.array([len(prefixes[i]) - 1 for i in piece]), device=net.device)
@@ -138,7 +147,7 @@ class Slots:
 
     def run(self, rows: int, steps: int, greedy: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Let the first `rows` places take steps (at most CHUNK); (rows, steps) token, -1 where none, logp, entropy."""
-        board, size = self.board, min(bucket(rows), self.n)
+        (board, *_), size = self.held, min(bucket(rows), self.n)
         step = self._graph(size, greedy).replay if self.graphs else lambda: self._step(size, greedy)
         ahead = torch.arange(steps, device=board.t.device)
         board.draw[:rows, :steps] = uniform_on(board.key[:rows, None], board.stream[:rows, None] + ahead)
@@ -147,22 +156,24 @@ class Slots:
             step()
         token = board.token[:rows, :steps]
         board.stream[:rows] += (token >= 0).sum(1)
-        return tuple(c[:rows, :steps].cpu().numpy() for c in (board.token, board.logp, board.entropy))
+        drawn, logp, entropy = (c[:rows, :steps].cpu().numpy() for c in (board.token, board.logp, board.entropy))
+        return drawn, logp, entropy
 
     def _step(self, size: int, greedy: bool) -> None:
         """Draw a token for each active row of the first places, note it, and feed it."""
-        board, net = self.board, self.net
+        (board, keys, values), net = self.held, self.net
         logits = board.hidden[:size] @ net.head.T
         draw = board.draw[:size].index_select(1, board.t)[:, 0]
         token, logp, entropy = self.ops.choose(logits, draw, board.inverse, greedy)
         fed = self.ops.note(board, size, token, logp, entropy)
         board.t += 1
-        forward(net, self.ops, token, self.keys, self.values, board.slot[:size], fed, board.hidden[:size])
+        forward(net, self.ops, token, keys, values, board.slot[:size], fed, board.hidden[:size])
 
     def _graph(self, size: int, greedy: bool) -> torch.cuda.CUDAGraph:
         """The captured step for a number of places; captured with all rows idle, so that nothing moves."""
         if (size, greedy) not in self._captured:
             board = self.board
+            assert board is not None
             active = board.active.clone()
             board.active.fill_(False)
             side = torch.cuda.Stream()

@@ -5,6 +5,9 @@ mask and no graph per length. It also turns query and key and writes the cache, 
 Choosing reads the logits twice: sums of blocks of 1,024 tokens, then the one block in which the draw falls.
 """
 
+# pyright: reportMissingImports=false, reportIndexIssue=false
+# Triton comes with a GPU's torch only, and kernel[grid](...) is how it launches.
+
 from __future__ import annotations
 
 from typing import NamedTuple

@@ -7,7 +7,8 @@ prefixes (`prefill`). `supported` says which models these lines are true of.
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple, Protocol
 
 import torch
 import torch.nn.functional as F
@@ -31,7 +32,9 @@ class Layer(NamedTuple):
 class Ops(Protocol):
     """What differs between a processor and a GPU: `reference` below, `kernels` in Triton."""
 
-    def project(self, x: torch.Tensor, gain: torch.Tensor, weight: torch.Tensor, eps: float, gated: bool):
+    def project(
+        self, x: torch.Tensor, gain: torch.Tensor, weight: torch.Tensor, eps: float, gated: bool
+    ) -> torch.Tensor:
         """(B, N) root-mean-square norm of x (B, H), times weight (N, H); gated: silu(first half) * second half, (B, N / 2)."""
         ...
 
@@ -46,7 +49,9 @@ class Ops(Protocol):
         """Write the norm of x (B, H) into hidden (B, H) where fed (B,) is not negative."""
         ...
 
-    def choose(self, logits: torch.Tensor, draw: torch.Tensor, inverse: torch.Tensor, greedy: bool):
+    def choose(
+        self, logits: torch.Tensor, draw: torch.Tensor, inverse: torch.Tensor, greedy: bool
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """(B,) token int64, logp and entropy float32 of logits (B, V), draw (B,) float64, inverse temperature (1,)."""
         ...
 
@@ -87,12 +92,12 @@ class Llama:
         flat = [self._fused(parts) for parts in self._sources]
         self.embedding, self.head, self.norm, *rest = flat
         self.layers = [Layer(*rest[i : i + 6]) for i in range(0, len(rest), 6)]
-        rotary = model.base_model.rotary_emb
+        rotary = decoder(model).rotary_emb
         angle = torch.arange(positions, device=self.device).float()[:, None] * rotary.inv_freq.float()
         angle = torch.cat([angle, angle], -1)  # (S, d)
         self.cos, self.sin = angle.cos() * rotary.attention_scaling, angle.sin() * rotary.attention_scaling
 
-    def _fused(self, parts: list[torch.nn.Module]) -> torch.Tensor:
+    def _fused(self, parts: Sequence[torch.nn.Module]) -> torch.Tensor:
         weights = [lora.weight_of(part).detach() for part in parts]
         if len(weights) == 1:
             return weights[0].to(self.dtype, copy=self._own)  # else the tensor itself where the dtype is the same
@@ -108,9 +113,14 @@ class Llama:
                     piece.copy_(lora.weight_of(part))
 
 
-def _sources(model: PreTrainedModel):
+def decoder(model: PreTrainedModel) -> Any:
+    """The layers of a Llama with embedding, norm and rotary embedding; transformers gives them no types."""
+    return model.base_model
+
+
+def _sources(model: PreTrainedModel) -> Iterator[list[Any]]:
     """The layers behind each fused tensor, in the order of `Llama.__init__`."""
-    body = model.base_model
+    body = decoder(model)
     yield [body.embed_tokens]
     yield [model.get_output_embeddings()]
     yield [body.norm]

@@ -86,7 +86,7 @@ def divided(optimizer: Mapping[str, Any], parameters: Sequence[torch.nn.Paramete
 @contextmanager
 def exchanged(parameters: Sequence[torch.nn.Parameter], kept: Sequence[torch.Tensor]) -> Iterator[None]:
     """Inside, the parameters hold what stands in kept, in the same memory: gathering reads that memory alone."""
-    mine = [p.detach().to_local() if isinstance(p, DTensor) else p.detach() for p in parameters]
+    mine = [p.to_local() if isinstance(p, DTensor) else p for p in (p.detach() for p in parameters)]
     now = [m.clone() for m in mine]
     try:
         for m, k in zip(mine, kept, strict=True):

@@ -56,7 +56,7 @@ def pack(lines: Lines, rows: np.ndarray, budget: int, widest: int = 256) -> list
         if mine and owner[mine[0]] == owner[row] and width + fed[row] <= widest:
             sequences[-1] = (width + int(fed[row]), [*mine, row])
         else:
-            sequences.append((len(lines.prefixes[owner[row]]) + int(fed[row]), [row]))
+            sequences.append((len(lines.prefixes[int(owner[row])]) + int(fed[row]), [row]))
     batches: list[list[np.ndarray]] = []
     for width, mine in sorted(sequences, key=lambda s: (s[0], s[1][0])):
         if batches and width * (len(batches[-1]) + 1) <= budget:

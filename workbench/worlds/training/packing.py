@@ -9,7 +9,7 @@ recomputing short prompts is cheaper than a mask that shares them.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import cache, partial
 from heapq import heapreplace
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -21,7 +21,7 @@ from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedModel
 
 from workbench.worlds.engines.forward import padded, token_statistics
-from workbench.worlds.engines.llama import rotate, supported
+from workbench.worlds.engines.llama import decoder, rotate, supported
 from workbench.worlds.training import lora
 from workbench.worlds.training.microbatch import sent
 from workbench.worlds.training.policy import Lines, Policy
@@ -70,7 +70,7 @@ def fill(width: np.ndarray, budget: int) -> list[np.ndarray]:
 
 
 def stream(
-    prefixes: Sequence[Sequence[int]], answers: Sequence[Sequence[int]], aligned: int, device: torch.device
+    prefixes: Sequence[Sequence[int]], answers: Sequence[Sequence[int] | np.ndarray], aligned: int, device: torch.device
 ) -> Stream:
     """Prefix i followed by answer i without its last token, which predicts nothing; a multiple of `aligned` tokens in all."""
     start = np.array([len(p) for p in prefixes])
@@ -85,8 +85,9 @@ def stream(
     first = bounds[: len(width)] + start - 1
     source = np.repeat(first - np.concatenate([[0], np.cumsum(length)[:-1]]), length) + np.arange(length.sum())
     target = np.concatenate([np.asarray(a, np.int64) for a in answers])
-    columns = [sent(c, device) for c in (ids, position, bounds.astype(np.int32), source, target)]
-    return Stream(*columns[:3], int(np.diff(bounds).max()), *columns[3:], length)
+    there, longest = partial(sent, device=device), int(np.diff(bounds).max())
+    begins = there(bounds.astype(np.int32))
+    return Stream(there(ids), there(position), begins, longest, there(source), there(target), length)
 
 
 def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, bounds: torch.Tensor, longest: int) -> torch.Tensor:
@@ -96,18 +97,20 @@ def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, bounds: torch.T
     share = q.shape[1] // k.shape[1]
     parts = []
     for begin, end in zip(bounds.tolist()[:-1], bounds.tolist()[1:], strict=True):
-        one = (c[begin:end].transpose(0, 1) for c in (q, *(x.repeat_interleave(share, 1) for x in (k, v))))
-        parts.append(F.scaled_dot_product_attention(*one, is_causal=True).transpose(0, 1))
+        query, key, value = (
+            c[begin:end].transpose(0, 1) for c in (q, *(x.repeat_interleave(share, 1) for x in (k, v)))
+        )
+        parts.append(F.scaled_dot_product_attention(query, key, value, is_causal=True).transpose(0, 1))
     return torch.cat(parts)
 
 
-def _enters(layer: torch.nn.Module) -> tuple[torch.Tensor, ...]:
+def _enters(layer: Any) -> tuple[torch.Tensor, ...]:
     """The parameters of `_before`."""
     a = layer.self_attn
     return layer.input_layernorm.weight, a.q_proj.weight, a.k_proj.weight, a.v_proj.weight
 
 
-def _leaves(layer: torch.nn.Module) -> tuple[torch.Tensor, ...]:
+def _leaves(layer: Any) -> tuple[torch.Tensor, ...]:
     """The parameters of `_after`."""
     m = layer.mlp
     weights = (m.gate_proj.weight, m.up_proj.weight, m.down_proj.weight)
@@ -133,8 +136,8 @@ def _after(x, mixed, out, weight, gate, up, down, eps: float):
 
 def _between(x, mixed, after: Sequence, before: Sequence, cos, sin, eps: float, depth: int):
     """A layer's output, and the next one's query, key and value; the parameters of `_after` and of `_before`."""
-    x = _after(x, mixed, *after, eps)
-    return x, *_before(x, *before, cos, sin, eps, depth)
+    x = _after(x, mixed, *after, eps=eps)
+    return x, *_before(x, *before, cos=cos, sin=sin, eps=eps, depth=depth)
 
 
 @cache
@@ -184,12 +187,12 @@ class StreamPolicy(Policy):
         """See `Policy.statistics`."""
         rows = np.concatenate(sequences)
         answers = [lines.tokens.row(i) for i in rows]
-        one = stream([lines.prefixes[lines.owner[i]] for i in rows], answers, ALIGNED, self.model.device)
+        one = stream([lines.prefixes[i] for i in lines.owner[rows].tolist()], answers, ALIGNED, self.model.device)
         return padded(*self.passes(one), one.lengths.tolist())
 
     def passes(self, one: Stream) -> tuple[torch.Tensor, torch.Tensor]:
         """(A,) float32 log-probability and entropy of every answer token; differentiable."""
-        body, eps, kind = self.model.base_model, self.model.config.rms_norm_eps, self.precision
+        body, eps, kind = decoder(self.model), self.model.config.rms_norm_eps, self.precision
         run = _compiled if self.compile else (lambda function: function)
         x = F.embedding(one.ids, body.embed_tokens.weight).to(kind)
         angle = one.position.float()[:, None] * body.rotary_emb.inv_freq.float()
@@ -224,7 +227,9 @@ class StreamPolicy(Policy):
         return checkpoint(function, *inputs, use_reentrant=False, preserve_rng_state=False)
 
     def _head(self, x: torch.Tensor, target: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        logits = x @ self.model.get_output_embeddings().weight.to(x.dtype).T
+        head = self.model.get_output_embeddings()
+        assert head is not None
+        logits = x @ head.weight.to(x.dtype).T
         if x.is_cuda:
             from workbench.worlds.engines.kernels import Measured
 

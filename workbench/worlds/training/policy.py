@@ -107,7 +107,7 @@ class Policy:
         self, lines: Lines, sequences: Sequence[np.ndarray]
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """(B, T) logp, entropy and bool mask of the rows of a micro-batch under the current weights; differentiable."""
-        prefixes = [lines.prefixes[lines.owner[rows[0]]] for rows in sequences]
+        prefixes = [lines.prefixes[int(lines.owner[rows[0]])] for rows in sequences]
         answers = [[lines.tokens.row(i).tolist() for i in rows] for rows in sequences]
         packed = pack_sequences(prefixes, answers, self.model.device)
         again = recomputed(self.model) if self.recompute and torch.is_grad_enabled() else nullcontext()
