@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import doctest
+import subprocess
+import sys
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 
 import workbench
+from tests.timing import patience
 
 NAMES = [name for name in workbench.__all__ if name != "__version__"]
 
@@ -34,3 +37,17 @@ def test_type_checkers_know_the_names_that_are_there() -> None:
     text = Path(str(workbench.__file__)).read_text(encoding="utf-8")
     for name in NAMES:
         assert f"import {name} as {name}\n" in text, name
+
+
+@pytest.mark.slow
+def test_the_package_has_no_type_errors() -> None:
+    command = [sys.executable, "-m", "pyright", "--pythonpath", sys.executable]
+    done = subprocess.run(
+        command,
+        cwd=Path(workbench.__file__).parents[1],
+        capture_output=True,
+        text=True,
+        timeout=patience(600),
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-4000:]

@@ -80,7 +80,31 @@ _MODULES = {name: f"workbench.{name}" for name in ("models", "report", "tasks")}
 }
 """Names that are modules."""
 
-__all__ = sorted([*_MODULE_OF, *_MODULES, "__version__"])
+__all__ = [
+    "Budget",
+    "Card",
+    "Experiment",
+    "LiveWorld",
+    "Method",
+    "Only",
+    "Pipeline",
+    "Remote",
+    "ReplayWorld",
+    "Session",
+    "SimWorld",
+    "Store",
+    "__version__",
+    "catalog",
+    "compare",
+    "controls",
+    "diagnose",
+    "models",
+    "plots",
+    "replay",
+    "report",
+    "run",
+    "tasks",
+]
 
 
 def __getattr__(name: str) -> object:

@@ -228,7 +228,7 @@ class Starts:
             ended=np.array([u.ended for u in mine], bool),
             temperature=np.array([u.temperature for u in mine], float),
             started=np.array([u.start is not None for u in mine], bool),
-            **{name: _bytes(values) for name, values in texts.items()},
+            **{name: _bytes(values) for name, values in texts.items()},  # type: ignore[arg-type]
             **columns,  # type: ignore[arg-type]
         )
 
