@@ -15,7 +15,7 @@ from workbench.pipeline import Pipeline, catalog
 from workbench.runs.run import Run
 from workbench.types import Resume
 
-catalog.methods()["carry"] = Carry  # a resumed run looks up by name what it was started with
+catalog.add("tests.worlds.carry")  # a resumed run looks up by name what it was started with
 
 EXPERIMENT = Experiment(
     model="tiny",
