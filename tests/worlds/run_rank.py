@@ -9,14 +9,13 @@ from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
-from tests.timing import patience
-
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 import numpy as np
 import torch
 import torch.distributed as dist
 
+from tests.timing import patience
 from tests.worlds.conftest import ToyTask, pool_of, toy_model, toy_tokenizer
 from tests.worlds.test_policy import advantage, lines, surrogate
 from workbench.pipeline import Pipeline, run
