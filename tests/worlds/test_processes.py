@@ -249,6 +249,22 @@ def test_a_process_that_ends_by_itself_is_left_alone() -> None:
     assert not over.is_set()
 
 
+def test_a_watch_ends_with_its_last_look() -> None:
+    """A thread that is still in the store's C++ while the interpreter ends aborts the process ("terminate called")."""
+    looking, answered = threading.Event(), threading.Event()
+
+    class Slow:
+        def check(self, names: list[str]) -> bool:
+            looking.set()
+            return not answered.wait(patience(60))
+
+    watch = Watch(Slow(), 0, every=0.01)
+    assert looking.wait(patience(10))
+    threading.Timer(2.0, answered.set).start()
+    watch.end()
+    assert not watch._thread.is_alive()
+
+
 def test_one_process_alone_has_nobody_to_tell() -> None:
     with processes.joined():
         assert (processes.ranks(), processes.rank(), processes.first(), processes.launched()) == (1, 0, True, 1)

@@ -78,6 +78,7 @@ class Watch:
         self._end(1)
 
     def end(self) -> None:
-        """Look no more."""
+        """Look no more. Waits for a look that is under way: a thread that comes back from the store while the interpreter
+        ends aborts its process."""
         self._over.set()
-        self._thread.join(self._every + 1)
+        self._thread.join()
