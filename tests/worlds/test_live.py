@@ -94,10 +94,11 @@ def test_evaluation_asks_its_own_questions_where_both_tables_number_from_zero():
 
 
 def test_prompts_with_a_text_are_not_kept(world):
+    kept = len(world.prefix._kept)
     for k in range(5):
         world.prefix(world.pool, 0, Text(str(k)))
     world.prefix(world.pool, 0)
-    assert len(world.prefix._kept) == 1
+    assert len(world.prefix._kept) == kept == len(world.pool) + len(world.evaluation)
 
 
 def test_a_node_names_a_rollout_of_this_step(world):

@@ -14,7 +14,11 @@ NAME = "workbench_grouped"
 
 
 def grouped_attention(module, query, key, value, attention_mask, scaling=None, dropout=0.0, **kwargs):
-    """(B, T, heads, d) of query (B, heads, T, d), key and value (B, groups, L, d); additive mask (B, 1, T, L)."""
+    """(B, T, heads, d) of query (B, heads, T, d), key and value (B, groups, L, d); additive mask (B, 1, T, L).
+
+    ValueError for capped scores (Gemma 2) and sinks (gpt-oss), which it does not compute."""
+    if kwargs.get("softcap") is not None or kwargs.get("s_aux") is not None or kwargs.get("position_bias") is not None:
+        raise ValueError("grouped attention has neither caps nor sinks nor position biases")
     rows, heads, width, depth = query.shape
     groups = key.shape[1]
     scaling = depth**-0.5 if scaling is None else scaling
@@ -36,10 +40,10 @@ def use_grouped(model: PreTrainedModel) -> bool:
 
     Models with other attention (caps, sinks, sliding windows) show a difference, or refuse, and keep what they had.
     """
-    before = str(model.config._attn_implementation)
-    if model.device.type != "cpu":
+    before = model.config._attn_implementation
+    if model.device.type != "cpu" or before is None or not model._can_set_attn_implementation():
         return False
-    ids = torch.arange(24, device=model.device)[None].expand(2, -1) % model.config.vocab_size
+    ids = torch.arange(24, device=model.device)[None].expand(2, -1) % model.config.get_text_config().vocab_size
     mask = torch.ones_like(ids)
     mask[1, :5] = 0
     expected = model(input_ids=ids, attention_mask=mask).logits[mask.bool()]
@@ -48,8 +52,8 @@ def use_grouped(model: PreTrainedModel) -> bool:
         same = torch.allclose(
             model(input_ids=ids, attention_mask=mask).logits[mask.bool()], expected, rtol=1e-3, atol=1e-3
         )
-    except (ValueError, TypeError, RuntimeError):
+    except (ValueError, TypeError, RuntimeError, AttributeError, KeyError):  # each family refuses in its own way
         same = False
     if not same:
-        model.set_attn_implementation(before)
+        model.set_attn_implementation(str(before))
     return same

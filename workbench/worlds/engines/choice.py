@@ -51,9 +51,12 @@ def make(name: str, trained: PreTrainedModel, dtype: str, **settings: object) ->
     return kind.of(name, trained, dtype, **settings)
 
 
-def pick(trained: PreTrainedModel, dtype: str, name: str | Mapping[str, object] = "auto") -> tuple[Engine, str]:
+def pick(
+    trained: PreTrainedModel, dtype: str, name: str | Mapping[str, object] = "auto", *, cached: bool | str = True
+) -> tuple[Engine, str]:
     """(engine, why): a sampler over the trained weights or a copy of them in another dtype.
 
+    cached: what `TransformersEngine` may keep of this model.
     name: "transformers" runs any model; "graph" is for Llamas and made for a GPU; "vllm" runs vLLM in this process, and
     an address (http://...) asks a server that speaks OpenAI's protocol. "auto" measures what can run on a GPU, and is
     "transformers" elsewhere. A mapping {"name": ..., **settings} gives an engine its settings. why: one line for the
@@ -61,6 +64,8 @@ def pick(trained: PreTrainedModel, dtype: str, name: str | Mapping[str, object] 
     """
     settings = dict(name) if isinstance(name, Mapping) else {"name": name}
     name = str(settings.pop("name", "auto"))
+    if name == "transformers":
+        settings.setdefault("cached", cached)
     if name.startswith(ADDRESS) or name in names():
         return make(name, trained, dtype, **settings), f"{name}: asked for"
     if name != "auto":
@@ -71,10 +76,10 @@ def pick(trained: PreTrainedModel, dtype: str, name: str | Mapping[str, object] 
     candidates, obstacle = _candidates(trained)
     if len(candidates) > 1:
         try:
-            return _fastest(trained, dtype, candidates)
+            return _fastest(trained, dtype, candidates, cached)
         except ValueError as error:  # a shape that its kernels are not made for
             obstacle = str(error)
-    return make("transformers", trained, dtype), f"transformers: {obstacle}"
+    return make("transformers", trained, dtype, cached=cached), f"transformers: {obstacle}"
 
 
 def _candidates(trained: PreTrainedModel) -> tuple[list[str], str]:
@@ -93,11 +98,11 @@ def _candidates(trained: PreTrainedModel) -> tuple[list[str], str]:
     return found, "; ".join(obstacles)
 
 
-def _fastest(trained: PreTrainedModel, dtype: str, candidates: Sequence[str]) -> tuple[Engine, str]:
+def _fastest(trained: PreTrainedModel, dtype: str, candidates: Sequence[str], cached: bool | str) -> tuple[Engine, str]:
     rates, made = {}, {}
     for name in candidates:
-        made[name] = make(name, trained, dtype)
-        rates[name] = tokens_per_second(made[name], trained.config.vocab_size)
+        made[name] = make(name, trained, dtype, **({"cached": cached} if name == "transformers" else {}))
+        rates[name] = tokens_per_second(made[name], trained.config.get_text_config().vocab_size)
     rates = processes.broadcast(rates)  # each has measured for itself
     best = max(rates, key=rates.__getitem__)
     for name, engine in made.items():

@@ -4,6 +4,9 @@ Sampling fills a cache and fans it out to rows; training puts a prefix and its a
 attention mask keeps the answers apart: no copies of keys and values, one pass, hardly any padding. The first form of
 training (prefix and answers in two passes over a fanned-out cache) took a third more time. Everything that touches
 transformers' forward signature, masks and cache is here.
+
+Not every model can be read so: `own_statistics` and `next_logits` ask the model's own forward, row by row of a padded
+batch, and are right for all causal models. `worlds.live.passes` says which are used.
 """
 
 from __future__ import annotations
@@ -57,10 +60,61 @@ def fan_out(prefixed: Prefixed, owner: torch.Tensor) -> Prefixed:
 
 
 def logits_of(model: PreTrainedModel, hidden: torch.Tensor) -> torch.Tensor:
-    """(M, vocabulary) logits of hidden states (M, hidden)."""
-    head = model.get_output_embeddings()
-    assert head is not None
-    return head(hidden)
+    """(M, vocabulary) logits of hidden states (M, hidden), scaled and capped as the model's config says."""
+    head, config = model.get_output_embeddings(), model.config.get_text_config()
+    if head is None:
+        raise ValueError(f"{type(model).__name__} has no output embedding")
+    logits = head(hidden)
+    if (factor := getattr(config, "logit_scale", None)) is not None:  # Cohere
+        logits = logits * factor
+    if (divisor := getattr(config, "logits_scaling", None)) is not None:  # Granite
+        logits = logits / divisor
+    caps = (getattr(config, name, None) for name in ("final_logit_softcapping", "logits_soft_cap"))
+    if (cap := next(filter(None, caps), None)) is not None:  # Gemma 2, RecurrentGemma
+        logits = torch.tanh(logits / cap) * cap
+    return logits
+
+
+def rectangle(rows: Sequence[Sequence[int]], device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
+    """(B, T) int64 ids of rows, padded on the right, where a causal model does not see it; and the mask of what is there."""
+    width = max(map(len, rows))
+    ids = torch.tensor([[*row, *[0] * (width - len(row))] for row in rows], device=device)
+    mask = torch.tensor([[1] * len(row) + [0] * (width - len(row)) for row in rows], device=device)
+    return ids, mask
+
+
+def own_logits(model: PreTrainedModel, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    """(B, T, vocabulary) logits of the model's own forward, of rows padded on the right."""
+    return model(input_ids=ids, attention_mask=mask, use_cache=False).logits
+
+
+def next_logits(model: PreTrainedModel, rows: Sequence[Sequence[int]], together: int = 16_384) -> torch.Tensor:
+    """(B, vocabulary) logits after the last token of each row, everything computed anew; together: padded tokens of a pass."""
+    found: list[torch.Tensor] = []
+    size = max(1, together // max(map(len, rows)))
+    for start in range(0, len(rows), size):
+        part = rows[start : start + size]
+        last = torch.tensor([len(row) - 1 for row in part], device=model.device)
+        found.append(own_logits(model, *rectangle(part, model.device))[torch.arange(len(part)), last])
+    return torch.cat(found)
+
+
+def own_statistics(
+    model: PreTrainedModel,
+    prefixes: Sequence[Sequence[int]],
+    answers: Sequence[Sequence[int]],
+    temperature: float = 1.0,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """(B, T) logp, entropy and bool mask of answer i behind prefix i, by the model's own forward; differentiable."""
+    ids, mask = rectangle([[*p, *a][:-1] for p, a in zip(prefixes, answers, strict=True)], model.device)
+    width = ids.shape[1]
+    firsts = [r * width + len(p) - 1 for r, p in enumerate(prefixes)]
+    places = [first + t for first, a in zip(firsts, answers, strict=True) for t in range(len(a))]
+    at = torch.tensor(places, device=model.device)
+    target = torch.tensor([token for a in answers for token in a], device=model.device)
+    logits = own_logits(model, ids, mask).flatten(0, 1)[at]
+    logp, entropy = token_statistics(logits, torch.arange(len(at), device=at.device), target, temperature)
+    return padded(logp, entropy, [len(a) for a in answers])
 
 
 class _TokenStatistics(torch.autograd.Function):
@@ -140,15 +194,30 @@ def pack(prefixes: Sequence[Sequence[int]], answers: Sequence[Sequence[Sequence[
     )
 
 
-def visible(segment: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """(S, 1, T, T) additive mask: a token sees the prefix and its own answer, up to itself; padding sees itself."""
+def visible(packed: Packed, dtype: torch.dtype, window: int | None = None) -> torch.Tensor:
+    """(S, 1, T, T) additive mask: a token sees the prefix and its own answer, up to itself; padding sees itself.
+
+    window: of the last so many positions alone (sliding-window attention)."""
+    segment, position = packed.segment, packed.position
     width = segment.shape[1]
     same = segment[:, :, None] == segment[:, None, :]
     seen = (same | (segment == 0)[:, None, :]).tril()
+    if window is not None:
+        seen &= position[:, :, None] - position[:, None, :] < window
     seen |= torch.eye(width, dtype=torch.bool, device=segment.device)
     return torch.zeros(seen.shape, dtype=dtype, device=segment.device).masked_fill_(~seen, torch.finfo(dtype).min)[
         :, None
     ]
+
+
+def masks(model: PreTrainedModel, packed: Packed) -> torch.Tensor | dict[str, torch.Tensor]:
+    """The mask of packed sequences as the model's layers take it: one, or one for each kind of layer."""
+    config, dtype = model.config.get_text_config(), model.dtype
+    window, kinds = getattr(config, "sliding_window", None), getattr(config, "layer_types", None)
+    if window is None or (kinds and "sliding_attention" not in kinds):
+        return visible(packed, dtype)
+    slides = visible(packed, dtype, window)
+    return {"sliding_attention": slides, "full_attention": visible(packed, dtype)} if kinds else slides
 
 
 def answer_statistics(
@@ -161,7 +230,7 @@ def answer_statistics(
     """
     states = model.base_model(
         input_ids=packed.ids,
-        attention_mask=visible(packed.segment, model.dtype),
+        attention_mask=masks(model, packed),
         position_ids=packed.position,
         use_cache=False,
     ).last_hidden_state

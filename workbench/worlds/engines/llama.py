@@ -63,8 +63,9 @@ class Ops(Protocol):
 def supported(model: PreTrainedModel) -> str:
     """ "" where the arithmetic of this module is the model's, else why it is not."""
     config = model.config
+    if config.model_type != "llama":
+        return f"it is a {config.model_type}, not a llama"
     facts = {
-        f"it is a {config.model_type}, not a llama": config.model_type == "llama",
         "its linear layers have biases": not (config.attention_bias or config.mlp_bias),
         f"its activation is {config.hidden_act}, not silu": config.hidden_act == "silu",
         "its rotary frequencies depend on the length": (config.rope_parameters or {}).get("rope_type") == "default",

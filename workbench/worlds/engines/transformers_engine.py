@@ -1,4 +1,4 @@
-"""Transformers engine: samples any transformers model in this process, each prefix in the KV cache once for all its rows.
+"""Transformers engine: samples any causal transformers model in this process, each prefix in the KV cache once for all its rows.
 
 Small models with short answers spend their time in prompts and in launches, not in attention; computing each prompt
 once for its whole group, and dropping rows that have ended, is what makes 128 short rollouts take seconds on two cores.
@@ -13,9 +13,10 @@ import numpy as np
 import torch
 from transformers import PreTrainedModel
 
-from workbench.worlds.engines import Engine, Request, Segments
+from workbench.worlds.engines import Engine, Request, Segments, Session
 from workbench.worlds.engines.draws import uniform
 from workbench.worlds.engines.forward import body, fan_out, logits_of, prefill
+from workbench.worlds.engines.recomputed_session import RecomputedSession
 from workbench.worlds.engines.record import Record
 from workbench.worlds.engines.sampling import choose
 from workbench.worlds.engines.transformers_session import TransformersSession
@@ -26,12 +27,23 @@ ROWS = 256
 
 
 class TransformersEngine(Engine):
-    """Samples from a transformers model; `copy_of` is the policy's model when this one is a copy in another dtype."""
+    """Samples from a transformers model; `copy_of` is the policy's model when this one is a copy in another dtype.
 
-    def __init__(self, model: PreTrainedModel, copy_of: PreTrainedModel | None = None, *, max_rows: int = ROWS) -> None:
+    cached: with keys and values; "whole" for whole rows alone, not for those that pause; False where neither would be
+    the model's own distribution (recurrent layers): then every token is computed from the whole row."""
+
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        copy_of: PreTrainedModel | None = None,
+        *,
+        max_rows: int = ROWS,
+        cached: bool | str = True,
+    ) -> None:
         self.model = model
         self.copy_of = copy_of
         self.max_rows = max_rows
+        self.cached = cached
 
     @classmethod
     def of(cls, name: str, trained: PreTrainedModel, dtype: str, **settings) -> TransformersEngine:
@@ -50,7 +62,9 @@ class TransformersEngine(Engine):
 
     def apart(self) -> TransformersEngine:
         """See `Engine.apart`."""
-        return self if self.copy_of is not None else self.copied(self.model, self.model.dtype, max_rows=self.max_rows)
+        if self.copy_of is not None:
+            return self
+        return self.copied(self.model, self.model.dtype, max_rows=self.max_rows, cached=self.cached)
 
     @torch.no_grad()
     def sync(self) -> None:
@@ -61,15 +75,17 @@ class TransformersEngine(Engine):
             for mine, theirs in zip(self.model.parameters(), self.copy_of.parameters(), strict=True):
                 mine.copy_(whole(theirs))
 
-    def open(self, request: Request) -> TransformersSession:
+    def open(self, request: Request) -> Session:
         """See `Engine.open`."""
-        return TransformersSession(self.model, request)
+        return (TransformersSession if self.cached is True else RecomputedSession)(self.model, request)
 
     @torch.inference_mode()
     def generate(self, request: Request) -> Segments:
         """See `Engine.generate`."""
         began, request = time.perf_counter(), request.distinct()
         assert request.limit is not None
+        if not self.cached:
+            return self._recomputed(request)
         record = Record(request.limit, request.on_end)
         length = np.array([len(p) for p in request.prefixes], np.int64)
         rows = np.lexsort((request.owner, length[request.owner]))  # prefixes of like length together: little padding
@@ -89,6 +105,17 @@ class TransformersEngine(Engine):
                 else:
                     pieces.append(part)
         return pieces
+
+    def _recomputed(self, request: Request) -> Segments:
+        """Rows that are made without a cache; they are reported once all have ended."""
+        assert request.limit is not None
+        session = RecomputedSession(self.model, request)
+        made = session.advance(request.limit)
+        if request.on_end is not None:
+            for row, tokens in enumerate(made.tokens.rows()):
+                request.on_end(row, tokens.copy())
+        finish = np.where(made.finish == "stop", made.finish, "length").astype(object)
+        return made._replace(finish=finish, prefilled=session.prefilled)
 
     def _run(self, rows: np.ndarray, request: Request, record: Record) -> None:
         """Generate one batch of rows to their ends."""

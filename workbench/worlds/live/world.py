@@ -30,12 +30,14 @@ from workbench.worlds.live.generate import Generator
 from workbench.worlds.live.growing_rows import Decision, decision_columns
 from workbench.worlds.live.held_engine import HeldEngine
 from workbench.worlds.live.hints import PLAIN, lines_of, scored
+from workbench.worlds.live.passes import checked_passes, engine_gap
 from workbench.worlds.live.prompts import Prefixes
 from workbench.worlds.live.starts import Begin, Starts
 from workbench.worlds.live.verification import Verification, verify_together
 from workbench.worlds.training import data_parallel, lora
 from workbench.worlds.training.memory import LARGE, fast_dtype, memory_needed
 from workbench.worlds.training.packing import StreamPolicy
+from workbench.worlds.training.padded import PaddedPolicy
 from workbench.worlds.training.policy import Lines, Policy, checked
 from workbench.worlds.training.saving import replaced
 
@@ -151,6 +153,8 @@ class LiveWorld(BaseWorld):
         trained, self.tokenizer = model if isinstance(model, tuple) else models.load(model)
         trained = trained.to(device, torch.float32).eval()  # type: ignore[arg-type] - eval: no dropout, so trainer and sampler agree
         use_grouped(trained)
+        self.prefix = Prefixes(task.render, self.tokenizer, self.evaluation)
+        self.passes = checked_passes(trained, self._longest())
         self.parameters = trained.num_parameters()
         if rank := more.pop("lora", 0):
             lora.add(trained, int(rank), seed=seed)  # type: ignore[call-overload]
@@ -160,8 +164,8 @@ class LiveWorld(BaseWorld):
         self.sampling = sampling if sampling != "auto" else fast_dtype(self.parameters, device)
         sampler = None
         if more.get("shard"):  # while the weights are whole
-            sampler = TransformersEngine.copied(trained, getattr(torch, self.sampling))
-        self.policy = (StreamPolicy if streamed else Policy)(
+            sampler = TransformersEngine.copied(trained, getattr(torch, self.sampling), cached=self.passes.cached)
+        self.policy = (StreamPolicy if streamed else Policy if self.passes.packed else PaddedPolicy)(
             trained,
             lr=lr if lr is not None else (1e-5 if self.parameters > LARGE else 1e-4),
             budget=budget or (32_768 if streamed else 8192 if trained.device.type == "cuda" else 1024),
@@ -170,16 +174,22 @@ class LiveWorld(BaseWorld):
             **more,  # type: ignore[arg-type]
         )
         if sampler is None:
-            self.engine, self.engine_why = pick(trained, self.sampling, engine)
+            self.engine, self.engine_why = pick(trained, self.sampling, engine, cached=self.passes.cached)
+            if not isinstance(self.engine, TransformersEngine):
+                engine_gap(trained, self.engine, self._longest())
         else:
             self.engine, self.engine_why = sampler, "transformers: a whole copy, for the trained weights are divided"
         own = type(self).offers - self.engine.lacks
         self.offers = own | getattr(task, "offers", frozenset())  # what its verifier leaves, such as scores of steps
         self.stop_ids = frozenset(task.stop_ids(self.tokenizer))
-        self.prefix = Prefixes(task.render, self.tokenizer, self.evaluation)
         self._starts = Starts()
         self._decisions: list[Decision] = []
         self._spent: Counter[str] = Counter()
+
+    def _longest(self) -> int:
+        """Tokens of the longest prompt and its answer."""
+        pools = (self.pool, self.evaluation)
+        return self.max_tokens + max(len(self.prefix(pool, row)) for pool in pools for row in range(len(pool)))
 
     def broadcast(self, value: T) -> T:
         """What all processes take where each has its own value, as of a clock: the first one's."""
@@ -294,7 +304,7 @@ class LiveWorld(BaseWorld):
         train."""
         engine = self.engine
         if pauses and not engine.pauses:
-            engine = TransformersEngine(self.policy.model)
+            engine = TransformersEngine(self.policy.model, cached=self.passes.cached)
         return Generator(
             engine, self.tokenizer, self.seed, self.temperature, self.stop_ids, self.task.stop, self.version, self._starts.mixed
         )  # fmt: skip
@@ -384,6 +394,7 @@ class LiveWorld(BaseWorld):
             "threads": torch.get_num_threads(),
             "engine": type(self.engine).__name__,
             "engine_why": self.engine_why,
+            "passes": str(self.passes),
             "lr": self.policy.lr,
             "temperature": self.temperature,
             "max_tokens": self.max_tokens,

@@ -8,6 +8,7 @@ from functools import partial
 
 from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedModel
+from transformers.modeling_layers import GradientCheckpointingLayer
 
 
 @contextmanager
@@ -15,9 +16,11 @@ def recomputed(model: PreTrainedModel) -> Iterator[None]:
     """Inside, every decoder layer keeps its input alone and is computed again in the backward pass.
 
     transformers' own switch acts in training mode only, which would turn dropout on and part trainer and sampler. The
-    layers are changed for the forward pass and no longer, so that copies of the model are plain ones.
+    layers are changed for the forward pass and no longer, so that copies of the model are plain ones. ValueError where none are known.
     """
-    layers = list(model.base_model.layers)  # type: ignore[union-attr, arg-type]
+    layers = [m for m in model.modules() if isinstance(m, GradientCheckpointingLayer)]
+    if not layers:
+        raise ValueError(f"recompute does not know the layers of {type(model).__name__}; train it without")
     for layer in layers:
         layer.forward = partial(checkpoint, layer.forward, use_reentrant=False)
     try:

@@ -16,7 +16,8 @@ LIBRARIES = 400_000_000
 def memory_needed(config, parameters: int, budget: int, copied: bool) -> int:
     """Bytes of a process that trains in float32: libraries, 16 per parameter (+2 for a bfloat16 copy), activations and
     logits of one micro-batch, logits of a batch of samples."""
-    width, inner = config.hidden_size, getattr(config, "intermediate_size", 4 * config.hidden_size)
+    config = config.get_text_config()
+    width, inner = config.hidden_size, getattr(config, "intermediate_size", None) or 4 * config.hidden_size
     activations = 4 * budget * config.num_hidden_layers * (12 * width + 4 * inner)
     logits = 4 * config.vocab_size * (4 * budget + 3 * ROWS)
     return LIBRARIES + parameters * (18 if copied else 16) + activations + logits
