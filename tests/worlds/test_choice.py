@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from transformers import LlamaConfig
 
 from workbench.worlds import engines
 from workbench.worlds.engines import choice, graph_engine, vllm_engine
@@ -11,12 +12,12 @@ from .conftest import toy_model
 
 
 def test_a_shape_without_kernels_falls_back_and_says_why(monkeypatch):
-    def refuse(trained, dtype, names):
+    def refuse(trained, dtype, names, cached):
         raise ValueError("the kernels are made for heads of 64 numbers, not 8")
 
     monkeypatch.setattr(graph_engine, "supported", lambda model: "")
     monkeypatch.setattr(choice, "_fastest", refuse)
-    monkeypatch.setattr(choice, "make", lambda name, trained, dtype: {"transformers": "plain"}[name])
+    monkeypatch.setattr(choice, "make", lambda name, trained, dtype, **settings: {"transformers": "plain"}[name])
     assert choice.pick(OnGpu(), "float32") == (
         "plain",
         "transformers: the kernels are made for heads of 64 numbers, not 8",
@@ -56,7 +57,7 @@ class OnGpu:
     """A model that says it is on a GPU."""
 
     device = type("Device", (), {"type": "cuda"})
-    config = type("Config", (), {"vocab_size": 512})
+    config = LlamaConfig(vocab_size=512)
 
     def __init__(self, parameters=0):
         self.num_parameters = lambda: parameters
@@ -89,9 +90,9 @@ def test_the_faster_one_is_taken_and_its_figure_told(monkeypatch):
 
     made = {"transformers": Engine(), "vllm": Engine()}
     rates = {id(made["transformers"]): 100.0, id(made["vllm"]): 2500.0}
-    monkeypatch.setattr(choice, "make", lambda name, trained, dtype: made[name])
+    monkeypatch.setattr(choice, "make", lambda name, trained, dtype, **settings: made[name])
     monkeypatch.setattr(choice, "tokens_per_second", lambda engine, vocabulary: rates[id(engine)])
-    engine, told = choice._fastest(OnGpu(), "bfloat16", list(made))
+    engine, told = choice._fastest(OnGpu(), "bfloat16", list(made), True)
     assert engine is made["vllm"]
     assert told == "vllm: measured tokens/s at 64 rows: transformers 100, vllm 2,500"
     assert (made["transformers"].closed, made["vllm"].closed) == (True, False)

@@ -15,6 +15,7 @@ from workbench.worlds.engines.attention import use_grouped
 from workbench.worlds.engines.forward import own_logits
 from workbench.worlds.live import LiveWorld
 from workbench.worlds.live.passes import checked_passes
+from workbench.worlds.training import lora
 from workbench.worlds.training.activation_checkpointing import recomputed
 
 
@@ -116,3 +117,25 @@ def test_recomputed_activations_give_the_same_gradient(name) -> None:
     assert len(found[0]) == len(found[1]) > 0
     for one, other in zip(*found, strict=True):
         torch.testing.assert_close(one, other)
+
+
+@pytest.mark.parametrize("name", ["gpt2", "phi3", "qwen3_moe", "recurrent_gemma", "bloom"])
+def test_adapters_go_into_all_linear_layers_of_a_family(name) -> None:
+    pytest.importorskip("peft")
+    world = world_of(name, update={"lora": 2})
+    assert len(lora.layers(world.policy.model)) >= 4
+    rows = world.sample(Plan(np.arange(3), np.full(3, 3), step=1))
+    for i, expected in enumerate(own(world, rows)):
+        np.testing.assert_allclose(rows.logp.row(i), expected, atol=1e-4)
+    pipeline = Pipeline.parse("grpo")
+    before = [p.detach().clone() for p in world.policy.parameters]
+    advance(pipeline, pipeline.init(world.pool), world, Budget(prompts=4, rollouts=32), step=1, seed=0)
+    assert world.version == 0 or any(
+        not torch.equal(a, b) for a, b in zip(before, world.policy.parameters, strict=True)
+    )
+
+
+def test_a_family_without_adapters_says_so() -> None:
+    pytest.importorskip("peft")
+    with pytest.raises(ValueError, match="incompatible with Mamba"):
+        world_of("mamba", update={"lora": 2})

@@ -332,7 +332,8 @@ def test_a_server_that_takes_no_weights_says_how_to_start_it():
         assert engine.generate(Request.of_groups(PREFIXES, N, LIMIT, KEYS)).tokens.values.size > 0
 
 
-def test_a_world_offers_what_the_server_gives(server):
+def test_a_world_offers_what_the_server_gives(server, monkeypatch):
+    monkeypatch.setattr("workbench.worlds.live.world.engine_gap", lambda *args: 0.0)  # its figures are made up
     from workbench.worlds.live.world import LiveWorld
 
     from .conftest import ToyTask, pool_of, toy_tokenizer
@@ -345,7 +346,20 @@ def test_a_world_offers_what_the_server_gives(server):
     assert holds(server, world.policy.model)
 
 
-def test_a_run_samples_from_a_server_and_records_what_went_there(tmp_path):
+def test_a_server_of_other_weights_is_refused_with_the_figure(server):
+    from workbench.worlds.live.world import LiveWorld
+
+    from .conftest import ToyTask, pool_of, toy_tokenizer
+
+    with pytest.raises(ValueError, match=r"ServerEngine samples from another distribution .* are [0-9.]+ nats from"):
+        LiveWorld(
+            ToyTask(pool_of(range(1, 5)), pool_of(range(5, 7))), (toy_model(), toy_tokenizer()), engine=server.url
+        )
+
+
+def test_a_run_samples_from_a_server_and_records_what_went_there(tmp_path, monkeypatch):
+    monkeypatch.setattr("workbench.worlds.live.world.engine_gap", lambda *args: 0.0)
+
     def likely(path):
         """Digits and the end, as if it could add."""
         return dict.fromkeys((20, 21, 22, 23, 24, 25, 26), 0.12) | {0: 0.16}

@@ -6,9 +6,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 
+import torch
 from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedModel
 from transformers.modeling_layers import GradientCheckpointingLayer
+
+
+def layers_of(model: PreTrainedModel) -> list[torch.nn.Module]:
+    """The layers of a model, embedding and output apart; ValueError where transformers does not mark them."""
+    if not (layers := [m for m in model.modules() if isinstance(m, GradientCheckpointingLayer)]):
+        raise ValueError(f"the layers of {type(model).__name__} are not known; train it without recompute and shard")
+    return layers
 
 
 @contextmanager
@@ -18,9 +26,7 @@ def recomputed(model: PreTrainedModel) -> Iterator[None]:
     transformers' own switch acts in training mode only, which would turn dropout on and part trainer and sampler. The
     layers are changed for the forward pass and no longer, so that copies of the model are plain ones. ValueError where none are known.
     """
-    layers = [m for m in model.modules() if isinstance(m, GradientCheckpointingLayer)]
-    if not layers:
-        raise ValueError(f"recompute does not know the layers of {type(model).__name__}; train it without")
+    layers = layers_of(model)
     for layer in layers:
         layer.forward = partial(checkpoint, layer.forward, use_reentrant=False)
     try:

@@ -20,6 +20,7 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 from transformers import PreTrainedModel
 
 from workbench.worlds.engines.forward import Packed, answer_statistics
+from workbench.worlds.training.activation_checkpointing import layers_of
 
 
 class Pass(torch.nn.Module):
@@ -42,7 +43,7 @@ def sharded(model: PreTrainedModel) -> Pass:
         raise ValueError("sharding needs processes: start them with torchrun and set up torch.distributed first")
     whole = Pass(model)
     mesh = init_device_mesh(model.device.type, (dist.get_world_size(),))
-    layers = list(model.base_model.layers)  # type: ignore[union-attr, arg-type]
+    layers = layers_of(model)
     for module in (*layers, whole):
         # the root too gives its weights back after a pass: one that scores is not followed by a backward pass that would
         fully_shard(module, mesh=mesh, reshard_after_forward=True)

@@ -14,9 +14,9 @@ from pathlib import Path
 import torch
 from safetensors.torch import load_file, save_file
 from transformers import PreTrainedModel
+from transformers.pytorch_utils import Conv1D
 
 ADAPTERS = "adapters.safetensors"
-TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 
 
 def add(
@@ -24,11 +24,13 @@ def add(
     rank: int = 16,
     *,
     alpha: float | None = None,
-    targets: Sequence[str] = TARGETS,
+    targets: Sequence[str] | None = None,
     seed: int = 0,
 ) -> PreTrainedModel:
     """The same model with adapters of a rank in its linear layers, freezing everything else; needs peft.
 
+    targets: names of layers, None for all linear layers but the output embedding; experts that are kept as one tensor
+    have no layers, and no adapters.
     W' = W + alpha / rank * B A with B = 0 at the start, so nothing changes yet; alpha is 2 * rank where it is None.
     A is drawn from the seed. ValueError where no layer has one of the names.
     """
@@ -38,11 +40,20 @@ def add(
         raise ValueError("LoRA needs peft: pip install 'rollout-workbench[lora]'") from error
     if present(model):
         raise ValueError("the model has LoRA adapters already; merge them or start from the plain model")
-    config = LoraConfig(r=rank, lora_alpha=2 * rank if alpha is None else alpha, target_modules=list(targets))  # type: ignore[arg-type]
+    config = LoraConfig(
+        r=rank, lora_alpha=2 * rank if alpha is None else alpha, target_modules=list(targets or linear_layers(model))
+    )  # type: ignore[arg-type]
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         inject_adapter_in_model(config, model)
     return model
+
+
+def linear_layers(model: PreTrainedModel) -> list[str]:
+    """Names of a model's linear layers, GPT-2's transposed ones too, but for its output embedding."""
+    head = model.get_output_embeddings()
+    linear = (torch.nn.Linear, Conv1D)
+    return [name for name, m in model.named_modules() if isinstance(m, linear) and m is not head]
 
 
 def layers(model: torch.nn.Module) -> list[tuple[str, torch.nn.Module]]:
