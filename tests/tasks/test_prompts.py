@@ -1,6 +1,7 @@
 """Prompts as token ids, ids that stop, and what a notebook shows of a task."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -68,6 +69,55 @@ def test_templates_without_system_role_or_with_a_first_token_are_left_alone(task
 def test_a_tokenizer_without_chat_template_gets_the_plain_form(task):
     row = int(np.flatnonzero(task.pool.prefix == "2 * 2 =")[0])
     assert shown(task, tokenizer_of(), row) == "What is 2 * 2?\n2 * 2 ="
+
+
+ROWS = [{"prompt": "What?", "answer": "1"}, {"prompt": "Who?", "answer": "1"}]
+DEFAULT = "<|im_start|>system\nYou are a helpful AI assistant named SmolLM, trained by Hugging Face<|im_end|>\n"
+ASKED = "<|im_start|>user\n{}<|im_end|>\n<|im_start|>assistant\n"
+
+
+@pytest.mark.parametrize(
+    ("options", "head"),
+    [({}, DEFAULT), ({"system": ""}, ""), ({"system": "Be brief."}, "<|im_start|>system\nBe brief.<|im_end|>\n")],
+)
+def test_a_table_keeps_the_default_system_line_of_the_model_or_sets_its_own(options, head):
+    task = tasks.load(ROWS, **options)
+    assert shown(task, tokenizer_of(SMOL)) == head + ASKED.format(task.pool.text[0])
+
+
+def test_a_system_option_leaves_system_messages_of_rows_alone_and_serves_families_as_well():
+    own = [{"role": "system", "content": "Sing."}, {"role": "user", "content": "Why?"}]
+    task = tasks.load([{"prompt": own, "answer": "x"}, {"prompt": "b", "answer": "x"}], system="Be brief.")
+    shows = {shown(replace(task, pool=p), tokenizer_of(SMOL)) for p in (task.pool, task.evaluation)}
+    assert shows == {
+        "<|im_start|>system\nSing.<|im_end|>\n" + ASKED.format("Why?"),
+        "<|im_start|>system\nBe brief.<|im_end|>\n" + ASKED.format("b"),
+    }
+    task = tasks.load("mul 1dx1d", size=3, evaluation=1, system="Add.")
+    assert shown(task, tokenizer_of(SMOL)).startswith("<|im_start|>system\nAdd.<|im_end|>\n<|im_start|>user\n")
+
+
+def test_template_kwargs_reach_the_chat_template():
+    template = SMOL + "{% if enable_thinking is false %}<think></think>{% endif %}"
+    task = tasks.load(ROWS, template_kwargs={"enable_thinking": False})
+    assert shown(task, tokenizer_of(template)).endswith("assistant\n<think></think>")
+    assert shown(tasks.load(ROWS), tokenizer_of(template)).endswith("assistant\n")
+    bare = tasks.load("mul 1dx1d", size=3, evaluation=1, template_kwargs={"enable_thinking": False})
+    assert "<think></think>" + bare.pool.prefix[0] in shown(bare, tokenizer_of(template))
+    with pytest.raises(ValueError, match="template_kwargs cannot set tokenize"):
+        tasks.load(ROWS, template_kwargs={"tokenize": True})
+    with pytest.raises(ValueError, match="template_kwargs must be names with values"):
+        tasks.load(ROWS, template_kwargs="enable_thinking")
+    with pytest.raises(ValueError, match="system must be a text, got 3"):
+        tasks.load(ROWS, system=3)
+
+
+def test_a_template_that_refuses_says_why():
+    with pytest.raises(ValueError, match=r"refuses its turns \(system, user\): System role not supported$"):
+        shown(tasks.load(ROWS, system="Be brief."), tokenizer_of(GEMMA))
+    broken = "{{ messages[0].content + 1 }}"
+    with pytest.raises(ValueError, match=r"refuses its turns \(user\): can only concatenate str"):
+        shown(tasks.load(ROWS), tokenizer_of(broken))
 
 
 def test_messages_keep_their_system_line_and_a_started_answer():

@@ -14,6 +14,7 @@ from workbench import validate
 from workbench.pipeline import Pipeline, catalog
 from workbench.stages import Overlapping
 from workbench.types import Budget
+from workbench.worlds.live.prompts import TOO_LONG
 
 if TYPE_CHECKING:
     from typing import Self
@@ -41,6 +42,7 @@ class ExperimentSpec:
     store: str = "store"
     name: str = ""
     tokens: str = "all"
+    too_long: str = "error"
     world: Mapping[str, object] = field(default_factory=dict)
     task_options: Mapping[str, object] = field(default_factory=dict)
 
@@ -65,6 +67,7 @@ class ExperimentSpec:
         for name in ("staleness", "eval_samples", "eval_every", "checkpoint_every"):
             validate.whole(name, getattr(self, name), 0)
         validate.one_of("tokens", self.tokens, ("all", "sample", "none"))
+        validate.one_of("too_long", self.too_long, TOO_LONG)
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
@@ -134,8 +137,8 @@ class ExperimentSpec:
         task = tasks.load(source, seed=self.seed, **self.task_options)  # type: ignore[arg-type]
         if self.eval_sets:
             task = tasks.with_sets(task, self.eval_sets, seed=self.seed)
-        samples = {"samples": self.eval_samples} if self.eval_samples else {}
-        return LiveWorld(task, self.model, seed=self.seed, **{**samples, **self.world})  # type: ignore[arg-type]
+        given = {"too_long": self.too_long} | ({"samples": self.eval_samples} if self.eval_samples else {})
+        return LiveWorld(task, self.model, seed=self.seed, **{**given, **self.world})  # type: ignore[arg-type]
 
     def _check_world(self, kind: type, *given: str) -> None:
         """Raise ValueError for settings that a world does not take, or that the experiment gives it."""

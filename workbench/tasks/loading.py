@@ -6,12 +6,14 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
+from typing import TypedDict
 
 import numpy as np
 
 from workbench import validate
 from workbench.tasks import mixes, tables
 from workbench.tasks.isolated import Isolated
+from workbench.tasks.prompts import checked_kwargs
 from workbench.tasks.task import Task
 from workbench.tasks.verifiers import PARTS, Graded, Verifier
 
@@ -20,6 +22,13 @@ KINDS = {"exact": "text", "numeric": "number", "list": "list", "word": "word"}
 
 EVALUATION = 80
 """Prompts of an evaluation set where nothing else is asked for."""
+
+
+class _Rendering(TypedDict):
+    """How a task's prompts are rendered."""
+
+    system: str | None
+    template_kwargs: Mapping[str, object]
 
 
 def names() -> tuple[str, ...]:
@@ -36,7 +45,10 @@ def _mix(
     max_tokens: int = 8,
     stop: Sequence[str] = ("\n",),
     rewards: str = "graded",
+    system: str | None = "",
+    template_kwargs: Mapping[str, object] | None = None,
 ) -> Task:
+    how = _rendering(system, template_kwargs)
     parts = mixes.parts_of(source)
     name = source if isinstance(source, str) and source in mixes.MIXES else ", ".join(parts[0])
     wanted = mixes.SIZES.get(name, 800) if size is None else size
@@ -47,7 +59,7 @@ def _mix(
     for what, got, asked in (("prompts", pool, wanted), ("evaluation prompts", held_out, evaluation)):
         if len(got) < asked:
             notes.append(f"{len(got)} {what} where {asked} were asked for: some families have no more questions.")
-    return Task(name, pool, held_out, max_tokens, tuple(stop), Graded(rewards), notes=tuple(notes))
+    return Task(name, pool, held_out, max_tokens, tuple(stop), Graded(rewards), notes=tuple(notes), **how)
 
 
 def _verifier(
@@ -88,7 +100,10 @@ def _table(
     timeout: float = 5.0,
     parts: Sequence[str] = (),
     memory: int | None = 8 << 30,
+    system: str | None = None,
+    template_kwargs: Mapping[str, object] | None = None,
 ) -> Task:
+    how = _rendering(system, template_kwargs)
     columns = tables.Columns(prompt, answer, prefix, stratum, id)
     if eval_share is not None and not 0 < eval_share < 1:
         raise ValueError(f"eval_share={eval_share}; a share between 0 and 1 can be held out")
@@ -115,7 +130,13 @@ def _table(
         train = [train[i] for i in chosen]
     judge, kind = _verifier(verifier, rewards, timeout, parts, memory)
     pool, held_pool = tables.pool_of(train, kind), tables.pool_of(held_out, kind)
-    return Task(name, pool, held_pool, max_tokens, tuple(stop), judge, timeout, tuple(notes))
+    return Task(name, pool, held_pool, max_tokens, tuple(stop), judge, timeout, tuple(notes), **how)
+
+
+def _rendering(system: object, template_kwargs: object) -> _Rendering:
+    if system is not None and not isinstance(system, str):
+        raise ValueError(f"system must be a text, got {system!r}")
+    return {"system": system, "template_kwargs": checked_kwargs(template_kwargs or {})}
 
 
 def _maker(source: object) -> Callable[..., Task]:
@@ -155,7 +176,15 @@ def load(name_or_path: object, *, seed: int = 0, **options: object) -> Task:
     Dataset, or a list of mappings. seed draws the pool; the evaluation set is the same under every seed.
 
     Options of both: evaluation (prompts held out; for a table also another table), size (most prompts in the pool),
-    max_tokens, stop (strings that end an answer), rewards ("graded" or "binary").
+    max_tokens, stop (strings that end an answer), rewards ("graded" or "binary"), system (the system message of prompts
+    that bring none), template_kwargs (for the model's chat template, such as {"enable_thinking": False}).
+    Without system a table keeps the default line of the model's template, if it has one; system="" takes it away, and
+    families have none. The same in a TOML file:
+
+        [task_options]
+        system = "Answer with a number."
+        template_kwargs = { enable_thinking = false }
+
     Options of a table: prompt, answer, prefix, stratum, id (names of columns), verifier ("exact", "numeric", "list",
     "word", "math-verify", "package.module:function" or a function of completion and answer), timeout (seconds for one
     completion), parts (names of the parts such a verifier returns), memory, eval_share, split, subset.

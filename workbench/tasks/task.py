@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from functools import partial
 from html import escape
 
@@ -20,7 +20,8 @@ class Task:
 
     pool and evaluation share no prompt; evaluation is the same under every seed. max_tokens bounds an answer, stop
     are the strings that end it. timeout: seconds a verifier that runs outside may take for one completion.
-    notes: what a researcher should know of how the pool was made, one sentence each.
+    notes: what a researcher should know of how the pool was made, one sentence each. system, template_kwargs: how the
+    prompts of both are rendered, see `render`.
     """
 
     name: str
@@ -31,13 +32,17 @@ class Task:
     verifier: Verifier
     timeout: float = 5.0
     notes: tuple[str, ...] = ()
+    system: str | None = None
+    template_kwargs: Mapping[str, object] = field(default_factory=dict)
 
     def render(self, pool: Pool, row: int, tokenizer: Tokenizer) -> list[int]:
-        """Token ids of a prompt: a chat turn without system message, then the prefilled start of the answer.
+        """Token ids of a prompt: its chat turns, then the prefilled start of the answer.
 
-        A tokenizer without chat template gets the plain form: text, newline, prefix."""
+        Where the turns bring no system message, system is it: None leaves the model's own default line, if its template
+        has one, and "" takes it away. template_kwargs go to the chat template ({"enable_thinking": False}). A tokenizer
+        without chat template gets the plain form: text, newline, prefix. ValueError where the template refuses."""
         messages = pool.extra["messages"][row] if "messages" in pool.extra else ""
-        return encode(pool.text[row], pool.prefix[row], messages, tokenizer)
+        return encode(pool.text[row], pool.prefix[row], messages, tokenizer, self.system, self.template_kwargs)
 
     def stop_ids(self, tokenizer: Tokenizer) -> list[int]:
         """Ids of the tokens that end an answer: end of turn, and all whose text holds a string of `stop`."""

@@ -28,7 +28,7 @@ class Generator:
     """An engine as it is now, and what holds for all that it makes.
 
     stops: ids of tokens that end an answer; until: strings that its text is cut at. version: of the weights. mixed: rows
-    get the column token_version."""
+    get the column token_version. ends: stops that are no part of the text, also where a tokenizer takes them for words."""
 
     engine: Engine
     tokenizer: PreTrainedTokenizerBase
@@ -38,6 +38,7 @@ class Generator:
     until: tuple[str, ...]
     version: int
     mixed: bool = False
+    ends: frozenset[int] = frozenset()
 
     def whole(
         self,
@@ -168,8 +169,11 @@ class Generator:
 
     def _texts(self, tokens: Iterable[Sequence[int]]) -> np.ndarray:
         """(R,) str: what token lists say, up to the first string that ends an answer."""
-        texts = self._decode([list(t) for t in tokens])
+        texts = self._decode([self._said(t) for t in tokens])
         return np.array([_before(text, self.until) for text in texts], dtype=object)
+
+    def _said(self, tokens: Sequence[int]) -> list[int]:
+        return list(tokens[:-1] if len(tokens) and tokens[-1] in self.ends else tokens)
 
     def _decode(self, tokens: list[list[int]]) -> list[str]:
         return self.tokenizer.batch_decode(tokens, skip_special_tokens=True)

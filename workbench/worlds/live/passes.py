@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from transformers import PreTrainedModel
 
+from workbench.models.declared import context_length
 from workbench.types import Ragged
 from workbench.worlds.engines import Engine, Request, Segments
 from workbench.worlds.engines.draws import streams
@@ -65,14 +66,6 @@ class Passes(NamedTuple):
         found = "; ".join(f"{name} off by {gap:.2g} nats" for name, gap in self.gaps.items() if np.isfinite(gap))
         why = "".join(f"; {name}: {why}" for name, why in self.whys.items())
         return f"sampling {self.sampling}, update {self.update} (rows of {self.reach} tokens against the model's own forward: {found}{why})"
-
-
-def context_of(model: PreTrainedModel) -> int | None:
-    """Positions that a model was made for; None where nothing bounds them (recurrent layers, position biases)."""
-    config = model.config.get_text_config()
-    names = ("max_position_embeddings", "n_positions", "max_sequence_length", "max_seq_len", "n_ctx", "seq_length")
-    found = (getattr(config, name, None) for name in names)
-    return next((int(size) for size in found if isinstance(size, int) and size > 0), None)
 
 
 def windows(model: PreTrainedModel) -> list[int]:
@@ -130,7 +123,7 @@ def _refusal(model: PreTrainedModel, what: str, gaps: dict[str, float], whys: di
 
 def _prefixes(model: PreTrainedModel, longest: int) -> list[list[int]]:
     """Two prefixes of random tokens: one longer than any window that counts, one that an answer leads beyond it."""
-    limit = min(filter(None, (longest, context_of(model))))
+    limit = min(filter(None, (longest, context_length(model.config))))
     edge = max((size for size in windows(model) if size < limit), default=12)
     lengths = [max(1, min(n, limit - ANSWER)) for n in (edge + 5, edge - 3)]
     rng = np.random.default_rng(0)

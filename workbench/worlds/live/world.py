@@ -16,6 +16,7 @@ import numpy as np
 import torch
 
 from workbench import models, validate
+from workbench.models import declared
 from workbench.numerics.roles import HINTS, without_hints
 from workbench.parallel import processes
 from workbench.pipeline.fates import fates
@@ -31,7 +32,7 @@ from workbench.worlds.live.growing_rows import Decision, decision_columns
 from workbench.worlds.live.held_engine import HeldEngine
 from workbench.worlds.live.hints import PLAIN, lines_of, scored
 from workbench.worlds.live.passes import checked_passes, engine_gap
-from workbench.worlds.live.prompts import Prefixes
+from workbench.worlds.live.prompts import TOO_LONG, Prefixes, fitted
 from workbench.worlds.live.starts import Begin, Starts
 from workbench.worlds.live.verification import Verification, verify_together
 from workbench.worlds.training import data_parallel, lora
@@ -81,9 +82,10 @@ class LiveWorld(BaseWorld):
     models and 1e-4 for small ones. sampling: dtype of the weights that sample; "auto" is a bfloat16 copy for models
     over 50 million parameters where the processor computes in bfloat16, and the trained weights themselves elsewhere.
     precision: of the passes of the update; weights, gradients and optimiser are float32; "auto" is bfloat16 autocast
-    under the same conditions. max_tokens: limit of an answer, None is the task's.
-    samples: rollouts per evaluation prompt. budget: padded tokens per micro-batch; None is 1,024, on a GPU 8,192, or
-    32,768 where Llamas are trained in streams (`packing`). threads: of torch, None leaves them. engine: "transformers",
+    under the same conditions. max_tokens: limit of an answer, None is the task's. too_long: what becomes of prompts that
+    with max_tokens exceed the model's context: "error", "drop" (out of pool and evaluation) or "truncate_left" (their last
+    tokens stay). samples: rollouts per evaluation prompt. budget: padded tokens per micro-batch; None is 1,024, on a GPU
+    8,192, or 32,768 where Llamas are trained in streams (`packing`). threads: of torch, None leaves them. engine: "transformers",
     "graph", "vllm", a server's address, or "auto", the faster by a short measurement where there is a GPU; a mapping
     {"name": ..., **settings} gives it settings (see `engines.choice`). update: more settings of `Policy`
     (recompute, reference, row_norms, clip, betas, shard), and lora: the rank of adapters trained instead of all weights.
@@ -123,6 +125,7 @@ class LiveWorld(BaseWorld):
         sampling: str = "auto",
         precision: str = "auto",
         max_tokens: int | None = None,
+        too_long: str = "error",
         samples: int = 4,
         budget: int | None = None,
         device: str | None = None,
@@ -135,6 +138,7 @@ class LiveWorld(BaseWorld):
         checked(lr=lr, temperature=temperature, **more)  # type: ignore[arg-type]
         for name, value in (("sampling", sampling), ("precision", precision)):
             validate.one_of(name, value, DTYPES)
+        validate.one_of("too_long", too_long, TOO_LONG)
         validate.whole("samples", samples)
         for name, value in (("max_tokens", max_tokens), ("budget", budget), ("threads", threads)):
             if value is not None:
@@ -147,13 +151,16 @@ class LiveWorld(BaseWorld):
         if threads is not None:
             torch.set_num_threads(threads)
         self.task, self.seed, self.temperature, self.samples = task, seed, temperature, samples
-        self.pool, self.evaluation = task.pool, task.evaluation
         self.max_tokens = max_tokens or task.max_tokens
         self.name = "given" if isinstance(model, tuple) else os.fspath(model)
         trained, self.tokenizer = model if isinstance(model, tuple) else models.load(model)
+        declared.check_vocabulary(trained, self.tokenizer)
+        self.ends, self.context = declared.end_ids(trained), declared.context_length(trained.config)
+        rendered = Prefixes(task.render, self.tokenizer, task.evaluation, declared.n_embeddings(trained))
+        self._fitted = fitted(rendered, task.pool, task.evaluation, self.context, self.max_tokens, too_long)
+        self.prefix, self.pool, self.evaluation = self._fitted[:3]
         trained = trained.to(device, torch.float32).eval()  # type: ignore[arg-type] - eval: no dropout, so trainer and sampler agree
         use_grouped(trained)
-        self.prefix = Prefixes(task.render, self.tokenizer, self.evaluation)
         self.passes = checked_passes(trained, self._longest())
         self.parameters = trained.num_parameters()
         if rank := more.pop("lora", 0):
@@ -181,7 +188,7 @@ class LiveWorld(BaseWorld):
             self.engine, self.engine_why = sampler, "transformers: a whole copy, for the trained weights are divided"
         own = type(self).offers - self.engine.lacks
         self.offers = own | getattr(task, "offers", frozenset())  # what its verifier leaves, such as scores of steps
-        self.stop_ids = frozenset(task.stop_ids(self.tokenizer))
+        self.stop_ids = frozenset(task.stop_ids(self.tokenizer)) | self.ends
         self._starts = Starts()
         self._decisions: list[Decision] = []
         self._spent: Counter[str] = Counter()
@@ -278,7 +285,7 @@ class LiveWorld(BaseWorld):
         data_parallel.check(plan)
         books, cpu = self._starts, time.process_time()
         begins, asked = self._begun(plan)
-        limit = np.where(plan.max_tokens > 0, plan.max_tokens, self.max_tokens)
+        limit = self._limit(np.where(plan.max_tokens > 0, plan.max_tokens, self.max_tokens), begins)
         with Verification(self.task, self.pool) as verification:
             what = begins, asked, limit, books.names(asked, begins)
             if branch is None and prune is None:
@@ -299,6 +306,17 @@ class LiveWorld(BaseWorld):
         books.note(scored, plan)
         return scored
 
+    def _limit(self, wanted: np.ndarray, begins: list[Begin]) -> np.ndarray:
+        """Tokens of an answer (A,), at most as many as are wanted and as the context leaves behind its prompt."""
+        if self.context is None:
+            return wanted
+        room = self.context - np.array([len(b.prefix) for b in begins], int)
+        if (room < 1).any():  # plain prompts leave room; this is one with the text of a hint
+            raise ValueError(
+                f"a prompt with its hint has {self.context - room.min()} tokens, the context {self.context}"
+            )
+        return np.minimum(wanted, room)
+
     def _generator(self, pauses: bool = False) -> Generator:
         """What generates now; an engine that makes whole answers only leaves pauses to plain passes over the weights that
         train."""
@@ -306,7 +324,7 @@ class LiveWorld(BaseWorld):
         if pauses and not engine.pauses:
             engine = TransformersEngine(self.policy.model, cached=self.passes.cached)
         return Generator(
-            engine, self.tokenizer, self.seed, self.temperature, self.stop_ids, self.task.stop, self.version, self._starts.mixed
+            engine, self.tokenizer, self.seed, self.temperature, self.stop_ids, self.task.stop, self.version, self._starts.mixed, self.ends,
         )  # fmt: skip
 
     def taken_decisions(self) -> dict[str, list] | None:
@@ -321,7 +339,8 @@ class LiveWorld(BaseWorld):
         rows = Rollouts.of_plan(plan, self.evaluation, self.version)
         names = [i.replace(f"eval-{step}:", "eval:", 1) for i in rows.id]
         begins = [Begin(self.prefix(self.evaluation, int(p))) for p in plan.prompt]
-        made, _ = replace(self._generator(), mixed=False).whole(begins, rows, np.full(n, self.max_tokens), names)
+        limit = self._limit(np.full(n, self.max_tokens), begins)
+        made, _ = replace(self._generator(), mixed=False).whole(begins, rows, limit, names)
         if processes.ranks() > 1:
             return verify_together(self.task, made, self.evaluation, np.arange(len(made)))
         return self.task.score(made, self.evaluation)
@@ -398,6 +417,9 @@ class LiveWorld(BaseWorld):
             "lr": self.policy.lr,
             "temperature": self.temperature,
             "max_tokens": self.max_tokens,
+            "context": self.context,
+            "prompts_dropped": self._fitted.dropped,
+            "prompts_truncated": self._fitted.truncated,
             "samples": self.samples,
             "seed": self.seed,
             "memory_needed": self.memory_needed(),
