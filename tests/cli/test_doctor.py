@@ -7,9 +7,11 @@ import sys
 
 import pytest
 
+from workbench import Experiment
 from workbench.cli import doctor
 from workbench.cli.doctor import BROKEN, OK, OPEN, Finding
 from workbench.cli.main import main
+from workbench.models import families
 
 
 def by_name(found: list[Finding]) -> dict[str, Finding]:
@@ -98,3 +100,39 @@ def test_a_check_that_breaks_is_a_finding_and_the_others_go_on(monkeypatch, tmp_
 def test_a_line_ends_with_its_way_out(state) -> None:
     assert str(Finding("x", state, "y", "z")).splitlines()[-1].strip() == "-> z"
     assert "\n" not in str(Finding("x", state, "y"))
+
+
+def test_a_model_folder_is_started_and_its_facts_are_told(tmp_path, capsys):
+    families.save("gemma3", tmp_path / "model")
+    assert doctor.report(model=str(tmp_path / "model")) == 0
+    out = capsys.readouterr().out
+    for said in (
+        "gemma3_text",
+        "cached, recomputed where rows pause",
+        "packed, float32",
+        "cached sampling off by",
+        "graph: it is a gemma3_text",
+        "512 tokens",
+        "'<|endoftext|>'",
+        "to load and check it",
+    ):
+        assert said in out, said
+
+
+def test_what_is_no_model_is_broken_with_the_reason(tmp_path, capsys):
+    assert doctor.report(model=str(tmp_path), as_json=True) == 1
+    (found,) = json.loads(capsys.readouterr().out)["findings"]
+    assert (found["state"], found["found"]) == (
+        "broken",
+        f"folder {tmp_path} has no config.json, so it is not a model in transformers format",
+    )
+
+
+def test_an_experiment_checks_its_model_without_a_step(tmp_path):
+    families.save("mamba", tmp_path / "model")
+    experiment = Experiment(model=str(tmp_path / "model"), tasks="five", task_options={"size": 8, "evaluation": 2})
+    facts = experiment.check()
+    assert (facts["sampling"], facts["update"], facts["context"]) == ("recomputed", "padded, float32", "not bounded")
+    assert "recomputed sampling off by" in str(facts) and facts._repr_html_().count("<tr>") == len(facts)
+    with pytest.raises(ValueError, match="a simulated world has no model to check"):
+        Experiment(model="sim").check()

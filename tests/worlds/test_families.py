@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -10,6 +12,7 @@ from transformers import AutoTokenizer
 from workbench import Budget, tasks
 from workbench.models import TINY, families
 from workbench.pipeline import Pipeline, advance
+from workbench.reference.families import page
 from workbench.types import Plan
 from workbench.worlds.engines.attention import use_grouped
 from workbench.worlds.engines.forward import own_logits
@@ -139,3 +142,9 @@ def test_a_family_without_adapters_says_so() -> None:
     pytest.importorskip("peft")
     with pytest.raises(ValueError, match="incompatible with Mamba"):
         world_of("mamba", update={"lora": 2})
+
+
+def test_the_table_of_families_is_what_is_measured() -> None:
+    pytest.importorskip("peft")
+    written = Path(__file__).parents[2] / "docs" / "models.md"
+    assert written.read_text() == page(), "write it again: python -m workbench.reference.families"

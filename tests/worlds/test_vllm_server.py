@@ -333,7 +333,7 @@ def test_a_server_that_takes_no_weights_says_how_to_start_it():
 
 
 def test_a_world_offers_what_the_server_gives(server, monkeypatch):
-    monkeypatch.setattr("workbench.worlds.live.world.engine_gap", lambda *args: 0.0)  # its figures are made up
+    monkeypatch.setattr("workbench.worlds.live.world.check_engine", lambda *args: None)  # its figures are made up
     from workbench.worlds.live.world import LiveWorld
 
     from .conftest import ToyTask, pool_of, toy_tokenizer
@@ -358,7 +358,7 @@ def test_a_server_of_other_weights_is_refused_with_the_figure(server):
 
 
 def test_a_run_samples_from_a_server_and_records_what_went_there(tmp_path, monkeypatch):
-    monkeypatch.setattr("workbench.worlds.live.world.engine_gap", lambda *args: 0.0)
+    monkeypatch.setattr("workbench.worlds.live.world.check_engine", lambda *args: None)
 
     def likely(path):
         """Digits and the end, as if it could add."""

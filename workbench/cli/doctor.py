@@ -13,8 +13,10 @@ import os
 import shutil
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 
@@ -240,6 +242,27 @@ def store(url: str) -> Iterator[Finding]:
     yield Finding("store", OPEN if low else OK, f"{folder} can be written, {free:.0f} GiB free", low)
 
 
+def model(folder: str) -> Iterator[Finding]:
+    """A model to train: passes, engines, memory, context, template and end tokens, found by starting it on easy questions."""
+    from workbench import tasks
+    from workbench.models import ModelUnavailable
+    from workbench.worlds.live.examine import examine
+    from workbench.worlds.live.world import LiveWorld
+
+    began = time.perf_counter()
+    try:
+        with LiveWorld(tasks.load("five", size=24, evaluation=4), folder) as world:
+            facts = examine(world)
+    except (ValueError, OSError, ModelUnavailable) as error:
+        yield Finding(
+            "model", BROKEN, " ".join(str(error).split()), "name a folder in transformers format, or another model"
+        )
+        return
+    for name, found in facts.items():
+        yield Finding(name, OK, found)
+    yield Finding("seconds", OK, f"{time.perf_counter() - began:.1f} to load and check it")
+
+
 CHECKS: tuple[Callable[[], Iterator[Finding]], ...] = (
     python,
     packages,
@@ -253,14 +276,17 @@ CHECKS: tuple[Callable[[], Iterator[Finding]], ...] = (
 )
 
 
-def examine(store_url: str = "store") -> list[Finding]:
-    """All findings, in the order of `CHECKS` and the store last; a check that breaks is itself a finding."""
+def examine(store_url: str = "store", trained: str | None = None) -> list[Finding]:
+    """All findings, in the order of `CHECKS` and the store last; a check that breaks is itself a finding.
+
+    trained: a model, which is then looked at alone."""
     found: list[Finding] = []
-    for check in (*CHECKS, lambda: store(store_url)):
+    checks = (*CHECKS, partial(store, store_url)) if trained is None else (partial(model, trained),)
+    for check in checks:
         try:
             found += check()
         except Exception as error:  # what is half installed fails in its own way, and the other lines still count
-            name = getattr(check, "__name__", "store").strip("<>")
+            name = getattr(check, "__name__", "store" if trained is None else "model")
             way = "install the package that it names again" if isinstance(error, ImportError) else ""
             found.append(Finding(name, BROKEN, f"{type(error).__name__}: {error}"[:300], way))
     return found
@@ -270,13 +296,14 @@ def add_parser(commands: argparse._SubParsersAction) -> None:
     """Register it."""
     parser = commands.add_parser("doctor", help="what this machine can run, and why not")
     parser.add_argument("--store", default="store", help="folder where runs shall be kept (default: ./%(default)s)")
+    parser.add_argument("--model", help="look at this model instead: smollm2, tiny, a folder or a hub id")
     parser.add_argument("--json", action="store_true", help="the findings as JSON")
-    parser.set_defaults(command=lambda args: report(args.store, as_json=args.json))
+    parser.set_defaults(command=lambda args: report(args.store, args.model, as_json=args.json))
 
 
-def report(store_url: str = "store", *, as_json: bool = False) -> int:
+def report(store_url: str = "store", model: str | None = None, *, as_json: bool = False) -> int:
     """Print the findings; 0 where all that is needed is there, else 1."""
-    found = examine(store_url)
+    found = examine(store_url, model)
     broken = [f for f in found if f.state == BROKEN]
     if as_json:
         print(json.dumps({"ok": not broken, "findings": [asdict(f) for f in found]}, indent=1))

@@ -19,6 +19,8 @@ from workbench.worlds.live.prompts import TOO_LONG
 if TYPE_CHECKING:
     from typing import Self
 
+    from workbench.worlds.live.examine import Facts
+
 SIM = "sim"
 """The model name that stands for a simulated world."""
 
@@ -139,6 +141,19 @@ class ExperimentSpec:
             task = tasks.with_sets(task, self.eval_sets, seed=self.seed)
         given = {"too_long": self.too_long} | ({"samples": self.eval_samples} if self.eval_samples else {})
         return LiveWorld(task, self.model, seed=self.seed, **{**given, **self.world})  # type: ignore[arg-type]
+
+    def check(self) -> Facts:
+        """Start the model on the tasks, without a step: passes, engines, memory, context, template and end tokens.
+
+        Raises what a run would raise at its start: ValueError for a model, a template or a prompt that cannot be trained."""
+        from workbench.worlds.live.examine import examine
+        from workbench.worlds.live.world import LiveWorld
+
+        world = self.build_world()
+        if not isinstance(world, LiveWorld):
+            raise ValueError("a simulated world has no model to check")
+        with world:
+            return examine(world)
 
     def _check_world(self, kind: type, *given: str) -> None:
         """Raise ValueError for settings that a world does not take, or that the experiment gives it."""

@@ -9,7 +9,7 @@ model's own forward; what differs even then is refused.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -22,6 +22,7 @@ from workbench.worlds.engines.draws import streams
 from workbench.worlds.engines.forward import own_logits
 from workbench.worlds.engines.transformers_engine import TransformersEngine
 from workbench.worlds.training.microbatch import Lines
+from workbench.worlds.training.packing import StreamPolicy
 from workbench.worlds.training.padded import PaddedPolicy
 from workbench.worlds.training.policy import Policy
 
@@ -110,8 +111,8 @@ def checked_passes(model: PreTrainedModel, longest: int) -> Passes:
         cached = cached or "whole"
     elif not right("recomputed sampling", lambda: _generated_gap(model, engine(False), prefixes)):
         raise ValueError(_refusal(model, "sampling", gaps, whys))
-    packed = right("packed update", lambda: update_gap(Policy(model), prefixes))
-    if not packed and not right("padded update", lambda: update_gap(PaddedPolicy(model), prefixes)):
+    packed = right("packed update", lambda: _update_gap(Policy(model), prefixes))
+    if not packed and not right("padded update", lambda: _update_gap(PaddedPolicy(model), prefixes)):
         raise ValueError(_refusal(model, "the update", gaps, whys))
     return Passes(cached, packed, max(map(len, prefixes)) + ANSWER, gaps, whys)
 
@@ -183,24 +184,46 @@ def _paused_gap(model: PreTrainedModel, engine: Engine, prefixes: list[list[int]
     return _worst(np.concatenate(gaps))
 
 
-def update_gap(policy: Any, prefixes: list[list[int]]) -> float:
-    """How far a policy's log-probabilities of random answers are from the model's own forward, in nats."""
-    model = policy.model
+def _lines(model: PreTrainedModel, prefixes: list[list[int]]) -> Lines:
+    """Four rows of random tokens."""
     rng = np.random.default_rng(1)
     vocabulary = model.config.get_text_config().vocab_size
     tokens = Ragged.of([rng.integers(0, vocabulary, n) for n in (ANSWER, ANSWER - 1, 2, ANSWER)], np.int32)
-    lines = Lines(prefixes, np.array([0, 1, 0, 1]), tokens)
-    return _worst(_gaps(model, prefixes, policy.logp(lines), tokens))
+    return Lines(prefixes, np.array([0, 1, 0, 1]), tokens)
 
 
-def engine_gap(model: PreTrainedModel, engine: Engine, longest: int) -> float:
-    """Mean nats between what an engine recorded and the trained model's own forward; ValueError beyond rounding."""
+def _update_gap(policy: Policy, prefixes: list[list[int]]) -> float:
+    lines = _lines(policy.model, prefixes)
+    return _worst(_gaps(policy.model, prefixes, policy.logp(lines), lines.tokens))
+
+
+def check_engine(model: PreTrainedModel, engine: Engine, longest: int) -> None:
+    """Raise ValueError where an engine samples from another distribution than the trained model's, beyond rounding."""
     prefixes = _prefixes(model, longest)
     made = _generated(engine, prefixes)
-    gap = float(_gaps(model, prefixes, made.logp, made.tokens).mean())
-    if not gap <= ROUNDED:
-        raise ValueError(
-            f"{type(engine).__name__} samples from another distribution than {type(model).__name__}: its log-probabilities "
-            f"are {gap:.2f} nats from the model's own on average; use engine='transformers'"
-        )
-    return gap
+    _check_rounded(
+        _gaps(model, prefixes, made.logp, made.tokens),
+        f"{type(engine).__name__} samples from another distribution than {type(model).__name__}",
+        "use engine='transformers'",
+    )
+
+
+def check_streams(policy: StreamPolicy, longest: int) -> None:
+    """Raise ValueError where the update's streams compute another distribution than the model's, beyond rounding."""
+    prefixes = _prefixes(policy.model, longest)
+    lines = _lines(policy.model, prefixes)
+    compiled, policy.compile = policy.compile, False  # the same arithmetic, without a minute of compilation
+    try:
+        found = policy.logp(lines)
+    finally:
+        policy.compile = compiled
+    _check_rounded(
+        _gaps(policy.model, prefixes, found, lines.tokens),
+        f"streams compute another distribution than {type(policy.model).__name__}",
+        "use precision='float32'",
+    )
+
+
+def _check_rounded(gaps: np.ndarray, what: str, way_out: str) -> None:
+    if not (gap := float(gaps.mean())) <= ROUNDED:
+        raise ValueError(f"{what}: its log-probabilities are {gap:.2f} nats from the model's own on average; {way_out}")

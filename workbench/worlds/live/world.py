@@ -31,7 +31,7 @@ from workbench.worlds.live.generate import Generator
 from workbench.worlds.live.growing_rows import Decision, decision_columns
 from workbench.worlds.live.held_engine import HeldEngine
 from workbench.worlds.live.hints import PLAIN, lines_of, scored
-from workbench.worlds.live.passes import checked_passes, engine_gap
+from workbench.worlds.live.passes import check_engine, check_streams, checked_passes
 from workbench.worlds.live.prompts import TOO_LONG, Prefixes, fitted
 from workbench.worlds.live.starts import Begin, Starts
 from workbench.worlds.live.verification import Verification, verify_together
@@ -161,13 +161,13 @@ class LiveWorld(BaseWorld):
         self.prefix, self.pool, self.evaluation = self._fitted[:3]
         trained = trained.to(device, torch.float32).eval()  # type: ignore[arg-type] - eval: no dropout, so trainer and sampler agree
         use_grouped(trained)
-        self.passes = checked_passes(trained, self._longest())
+        self.passes = checked_passes(trained, self.longest())
         self.parameters = trained.num_parameters()
         if rank := more.pop("lora", 0):
             lora.add(trained, int(rank), seed=seed)  # type: ignore[call-overload]
         precision = precision if precision != "auto" else fast_dtype(self.parameters, device)
         plain = rank or more.get("row_norms") or more.get("shard") or supported(trained)  # what streams cannot do
-        streamed = trained.device.type == "cuda" and precision == "bfloat16" and not plain
+        self.streamed = streamed = trained.device.type == "cuda" and precision == "bfloat16" and not plain
         self.sampling = sampling if sampling != "auto" else fast_dtype(self.parameters, device)
         sampler = None
         if more.get("shard"):  # while the weights are whole
@@ -180,10 +180,12 @@ class LiveWorld(BaseWorld):
             temperature=temperature,
             **more,  # type: ignore[arg-type]
         )
+        if isinstance(self.policy, StreamPolicy):
+            check_streams(self.policy, self.longest())
         if sampler is None:
             self.engine, self.engine_why = pick(trained, self.sampling, engine, cached=self.passes.cached)
             if not isinstance(self.engine, TransformersEngine):
-                engine_gap(trained, self.engine, self._longest())
+                check_engine(trained, self.engine, self.longest())
         else:
             self.engine, self.engine_why = sampler, "transformers: a whole copy, for the trained weights are divided"
         own = type(self).offers - self.engine.lacks
@@ -193,7 +195,7 @@ class LiveWorld(BaseWorld):
         self._decisions: list[Decision] = []
         self._spent: Counter[str] = Counter()
 
-    def _longest(self) -> int:
+    def longest(self) -> int:
         """Tokens of the longest prompt and its answer."""
         pools = (self.pool, self.evaluation)
         return self.max_tokens + max(len(self.prefix(pool, row)) for pool in pools for row in range(len(pool)))
