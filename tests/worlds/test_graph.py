@@ -120,8 +120,8 @@ def test_errors_name_the_values():
 def test_models_of_another_kind_are_refused():
     model = toy_model()
     assert supported(model) == ""
-    model.config.attention_bias = True
-    with pytest.raises(ValueError, match="linear layers have biases; use TransformersEngine"):
+    model.config.model_type = "gemma"
+    with pytest.raises(ValueError, match=r"its type is gemma, not llama, mistral, .*; use TransformersEngine"):
         GraphEngine(model)
 
 

@@ -57,10 +57,10 @@ def pick(
     """(engine, why): a sampler over the trained weights or a copy of them in another dtype.
 
     cached: what `TransformersEngine` may keep of this model.
-    name: "transformers" runs any model; "graph" is for Llamas and made for a GPU; "vllm" runs vLLM in this process, and
-    an address (http://...) asks a server that speaks OpenAI's protocol. "auto" measures what can run on a GPU, and is
-    "transformers" elsewhere. A mapping {"name": ..., **settings} gives an engine its settings. why: one line for the
-    description of a run.
+    name: "transformers" runs any model; "graph" is for Llamas and their relatives, on a GPU; "vllm" runs vLLM in this
+    process, and an address (http://...) asks a server that speaks OpenAI's protocol. "auto" measures what can run on a
+    GPU, and is "transformers" elsewhere. A mapping {"name": ..., **settings} gives an engine its settings. why: one line
+    for the description of a run.
     """
     settings = dict(name) if isinstance(name, Mapping) else {"name": name}
     name = str(settings.pop("name", "auto"))

@@ -1,4 +1,4 @@
-"""CUDA-graph engine for Llamas: decodes in a static KV cache, sampled and measured on the device.
+"""CUDA-graph engine for decoders of Llama's shape: decodes in a static KV cache, sampled and measured on the device.
 
 The host looks at the results every `CHUNK` steps, drops rows that ended, lets waiting ones in, and goes on with the graph
 of the next smaller number of rows (`graph_slots`). Without a GPU the same steps run in plain torch, for tests.
@@ -26,7 +26,7 @@ ROWS = {"cuda": 2048, "cpu": 256}
 
 
 class GraphEngine(Engine):
-    """Samples from a Llama with static slots and CUDA graphs; on a CPU the same in plain torch, for tests.
+    """Samples from a Llama or a relative with static slots and CUDA graphs; on a CPU in plain torch, for tests.
 
     model: the policy's, its weights shared where dtype allows and else copied at `sync`, LoRA adapters merged in. dtype:
     of weights and cache; None is bfloat16 on a GPU and the model's elsewhere. max_rows: rows decoded together, None is
@@ -48,7 +48,7 @@ class GraphEngine(Engine):
         dtype = dtype or (torch.bfloat16 if device == "cuda" else model.dtype)
         copied = own or dtype != model.dtype or lora.present(model)  # with adapters: all that is trained is copied
         self.model, self.copy_of = model, model if copied else None
-        self.net = Llama(model, dtype, max(model.config.max_position_embeddings, 2048), own)
+        self.net = Llama(model, dtype, own)
         ops: Ops = reference
         if device == "cuda":
             from workbench.worlds.engines import kernels

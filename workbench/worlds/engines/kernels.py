@@ -13,6 +13,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import torch
+import torch.nn.functional as F
 import triton
 import triton.language as tl
 
@@ -31,9 +32,10 @@ class Reading(NamedTuple):
     stages: int
 
 
-def reading(rows: int) -> Reading:
-    """How attention reads for a number of rows: few rows leave the chip idle, so each reads more at once."""
-    return Reading(32, 1, 2) if rows > 128 else Reading(128, 4, 3)
+def reading(rows: int, width: int) -> Reading:
+    """How attention reads for a number of rows and keys of `width` bytes: few rows leave the chip idle, so each reads more
+    at once: 16 KiB of keys, of which shared memory holds six."""
+    return Reading(32, 1, 2) if rows > 128 else Reading(min(128, 16_384 // width), 4, 3)
 
 
 @triton.jit
@@ -72,9 +74,9 @@ def _gated(x, out, width, SIZE: tl.constexpr):
 
 @triton.jit
 def _attend(
-    qkv, keys, values, cos, sin, slot, fed, out, scale, capacity,
+    qkv, keys, values, cos, sin, slot, fed, q_gain, k_gain, out, scale, eps, capacity,
     HEADS: tl.constexpr, GROUPS: tl.constexpr, SHARE: tl.constexpr, PADDED: tl.constexpr, DEPTH: tl.constexpr,
-    KEYS: tl.constexpr, PRECISION: tl.constexpr,
+    KEYS: tl.constexpr, PRECISION: tl.constexpr, NORMS: tl.constexpr, ROTATES: tl.constexpr,
 ):  # fmt: skip
     row = tl.program_id(0).to(tl.int64)
     group = tl.program_id(1)
@@ -90,7 +92,16 @@ def _attend(
     kind = keys.dtype.element_ty
 
     own = mine + (HEADS + group) * DEPTH
-    key = (tl.load(own + d).to(tl.float32) * c + tl.load(own + partner).to(tl.float32) * s).to(kind)
+    key = tl.load(own + d).to(tl.float32)
+    other = tl.load(own + partner).to(tl.float32)
+    if NORMS:  # rounded before the gain, as in transformers
+        shrink = tl.rsqrt(tl.sum(key * key, 0) / DEPTH + eps)
+        key = (key * shrink).to(kind).to(tl.float32) * tl.load(k_gain + d).to(tl.float32)
+        other = (other * shrink).to(kind).to(tl.float32) * tl.load(k_gain + partner).to(tl.float32)
+        key, other = key.to(kind).to(tl.float32), other.to(kind).to(tl.float32)
+    if ROTATES:
+        key = key * c + other * s
+    key = key.to(kind)
     value = tl.load(mine + (HEADS + GROUPS + group) * DEPTH + d)
     place = (tl.load(slot + row) * GROUPS + group) * capacity * DEPTH
     tl.store(keys + place + here * DEPTH + d, key)
@@ -99,8 +110,15 @@ def _attend(
     g = tl.arange(0, PADDED)
     inside = (g < SHARE)[:, None]
     query = mine + (group * SHARE + g)[:, None] * DEPTH
-    q = tl.load(query + d[None, :], mask=inside, other=0.0).to(tl.float32) * c[None, :]
-    q += tl.load(query + partner[None, :], mask=inside, other=0.0).to(tl.float32) * s[None, :]
+    q = tl.load(query + d[None, :], mask=inside, other=0.0).to(tl.float32)
+    turned = tl.load(query + partner[None, :], mask=inside, other=0.0).to(tl.float32)
+    if NORMS:
+        shrinks = tl.rsqrt(tl.sum(q * q, 1) / DEPTH + eps)[:, None]
+        q = (q * shrinks).to(kind).to(tl.float32) * tl.load(q_gain + d).to(tl.float32)[None, :]
+        turned = (turned * shrinks).to(kind).to(tl.float32) * tl.load(q_gain + partner).to(tl.float32)[None, :]
+        q, turned = q.to(kind).to(tl.float32), turned.to(kind).to(tl.float32)
+    if ROTATES:
+        q = q * c[None, :] + turned * s[None, :]
     q = q.to(kind)
 
     # the token's own key and value never leave the registers; the others are read in blocks
@@ -251,12 +269,19 @@ class Measured(torch.autograd.Function):
         return logits, None, None
 
 
-def project(x: torch.Tensor, gain: torch.Tensor, weight: torch.Tensor, eps: float, gated: bool) -> torch.Tensor:
+def project(
+    x: torch.Tensor,
+    gain: torch.Tensor,
+    weight: torch.Tensor,
+    eps: float,
+    gated: bool,
+    bias: torch.Tensor | None = None,
+) -> torch.Tensor:
     """See `llama.Ops.project`. A norm inside the product was tried: faster for gates of up to 16 rows alone."""
     rows, width = x.shape
     y = torch.empty_like(x)
     _norm[(rows,)](x, gain, y, eps, width, SIZE=triton.next_power_of_2(width), num_warps=4)
-    y = y @ weight.T
+    y = F.linear(y, weight, bias)
     if not gated:
         return y
     out = x.new_empty(rows, len(weight) // 2)
@@ -286,17 +311,31 @@ def note(board, size: int, token: torch.Tensor, logp: torch.Tensor, entropy: tor
     return fed
 
 
-def attend(qkv, keys, values, cos, sin, slot, fed, how: Reading | None = None) -> torch.Tensor:
+def attend(
+    qkv,
+    keys,
+    values,
+    cos,
+    sin,
+    slot,
+    fed,
+    norms=None,
+    eps: float = 0.0,
+    rotates: bool = True,
+    how: Reading | None = None,
+) -> torch.Tensor:
     """See `llama.Ops.attend`."""
     _, groups, capacity, depth = keys.shape
     heads = qkv.shape[1] // depth - 2 * groups
     share = heads // groups
     out = torch.empty(len(qkv), heads * depth, dtype=qkv.dtype, device=qkv.device)
-    how = how or reading(len(qkv))
+    how = how or reading(len(qkv), depth * keys.element_size())
+    gains = norms or (qkv, qkv)  # which nobody reads
     _attend[(len(qkv), groups)](
-        qkv, keys, values, cos, sin, slot, fed, out, depth**-0.5, capacity,
+        qkv, keys, values, cos, sin, slot, fed, *gains, out, depth**-0.5, eps, capacity,
         HEADS=heads, GROUPS=groups, SHARE=share, PADDED=max(16, triton.next_power_of_2(share)), DEPTH=depth,
-        KEYS=how.keys, PRECISION=_precision(qkv), num_warps=how.warps, num_stages=how.stages,
+        KEYS=how.keys, PRECISION=_precision(qkv), NORMS=norms is not None, ROTATES=rotates,
+        num_warps=how.warps, num_stages=how.stages,
     )  # fmt: skip
     return out
 

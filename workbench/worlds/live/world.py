@@ -85,7 +85,7 @@ class LiveWorld(BaseWorld):
     under the same conditions. max_tokens: limit of an answer, None is the task's. too_long: what becomes of prompts that
     with max_tokens exceed the model's context: "error", "drop" (out of pool and evaluation) or "truncate_left" (their last
     tokens stay). samples: rollouts per evaluation prompt. budget: padded tokens per micro-batch; None is 1,024, on a GPU
-    8,192, or 32,768 where Llamas are trained in streams (`packing`). threads: of torch, None leaves them. engine: "transformers",
+    8,192, or 32,768 where streams train the model (`packing`). threads: of torch, None leaves them. engine: "transformers",
     "graph", "vllm", a server's address, or "auto", the faster by a short measurement where there is a GPU; a mapping
     {"name": ..., **settings} gives it settings (see `engines.choice`). update: more settings of `Policy`
     (recompute, reference, row_norms, clip, betas, shard), and lora: the rank of adapters trained instead of all weights.

@@ -21,16 +21,37 @@ from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedModel
 
 from workbench.worlds.engines.forward import padded, token_statistics
-from workbench.worlds.engines.llama import decoder, rotate, supported
+from workbench.worlds.engines.llama import Norms, decoder, head_norms, placed, rotates, supported
 from workbench.worlds.training import lora
 from workbench.worlds.training.microbatch import sent
 from workbench.worlds.training.policy import Lines, Policy
 
-HEAD = 8192
-"""Predicted tokens whose logits exist together: 0.8 GB in bfloat16 at 49,152 tokens of vocabulary."""
+LOGITS = 768 * 2**20
+"""Bytes of logits that are computed together: 8,192 tokens in bfloat16 at a vocabulary of 49,152, 2,560 at 151,936."""
 
 ALIGNED = 128
 """The tokens of a stream are filled up to a multiple of this: matrix products are slower for odd numbers."""
+
+
+class Before(NamedTuple):
+    """Parameters of `_before`: gain of the norm; weights and biases of query, key and value; see `llama.Layer`."""
+
+    gain: torch.Tensor
+    weights: tuple[torch.Tensor, ...]
+    biases: tuple[torch.Tensor, ...] | None
+    norms: Norms
+    rotates: bool
+
+
+class After(NamedTuple):
+    """Parameters of `_after`: output projection and its bias; gain of the norm; the MLP's projections."""
+
+    out: torch.Tensor
+    bias: torch.Tensor | None
+    gain: torch.Tensor
+    gate: torch.Tensor
+    up: torch.Tensor
+    down: torch.Tensor
 
 
 class Stream(NamedTuple):
@@ -104,40 +125,51 @@ def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, bounds: torch.T
     return torch.cat(parts)
 
 
-def _enters(layer: Any) -> tuple[torch.Tensor, ...]:
-    """The parameters of `_before`."""
+def block(vocabulary: int, dtype: torch.dtype) -> int:
+    """Predicted tokens whose logits are computed together: a multiple of `ALIGNED`, about `LOGITS` bytes."""
+    return max(1, LOGITS // (vocabulary * dtype.itemsize * ALIGNED)) * ALIGNED
+
+
+def _enters(layer: Any) -> Before:
     a = layer.self_attn
-    return layer.input_layernorm.weight, a.q_proj.weight, a.k_proj.weight, a.v_proj.weight
+    three, normed = (a.q_proj, a.k_proj, a.v_proj), head_norms(a)
+    return Before(
+        gain=layer.input_layernorm.weight,
+        weights=tuple(part.weight for part in three),
+        biases=None if a.q_proj.bias is None else tuple(part.bias for part in three),
+        norms=(normed[0].weight, normed[1].weight) if normed else None,
+        rotates=rotates(a),
+    )
 
 
-def _leaves(layer: Any) -> tuple[torch.Tensor, ...]:
-    """The parameters of `_after`."""
-    m = layer.mlp
-    weights = (m.gate_proj.weight, m.up_proj.weight, m.down_proj.weight)
-    return layer.self_attn.o_proj.weight, layer.post_attention_layernorm.weight, *weights
+def _leaves(layer: Any) -> After:
+    out, mlp = layer.self_attn.o_proj, layer.mlp
+    weights = (mlp.gate_proj.weight, mlp.up_proj.weight, mlp.down_proj.weight)
+    return After(out.weight, out.bias, layer.post_attention_layernorm.weight, *weights)
 
 
-def _before(x, weight, query, key, value, cos, sin, eps: float, depth: int):
-    """(T, heads, d) query and (T, groups, d) key, turned, and value."""
-    y = F.rms_norm(x, x.shape[-1:], weight.to(x.dtype), eps)
-    together = (y @ torch.cat([query, key, value]).to(x.dtype).T).view(len(x), -1, depth)
-    q, k, v = together.split([len(w) // depth for w in (query, key, value)], 1)
-    q, k = (rotate(part, cos[:, None], sin[:, None]) for part in (q, k))
-    return q, k, v.contiguous()
+def _before(x, its: Before, cos, sin, eps: float, depth: int):
+    """(T, heads, d) query and (T, groups, d) key, normed and turned, and value."""
+    y = F.rms_norm(x, x.shape[-1:], its.gain.to(x.dtype), eps)
+    bias = None if its.biases is None else torch.cat(its.biases).to(x.dtype)
+    together = F.linear(y, torch.cat(its.weights).to(x.dtype), bias).view(len(x), -1, depth)
+    q, k, v = together.split([len(w) // depth for w in its.weights], 1)
+    q, k = placed(q, k, cos[:, None], sin[:, None], its.norms, eps, its.rotates)
+    return q.contiguous(), k.contiguous(), v.contiguous()
 
 
-def _after(x, mixed, out, weight, gate, up, down, eps: float):
+def _after(x, mixed, its: After, eps: float):
     """(T, H) the layer's output from its input and what attention mixed."""
-    x = x + mixed.flatten(1) @ out.to(x.dtype).T
-    y = F.rms_norm(x, x.shape[-1:], weight.to(x.dtype), eps)
-    first, second = (y @ torch.cat([gate, up]).to(x.dtype).T).chunk(2, -1)
-    return x + (F.silu(first) * second) @ down.to(x.dtype).T
+    x = x + F.linear(mixed.flatten(1), its.out.to(x.dtype), None if its.bias is None else its.bias.to(x.dtype))
+    y = F.rms_norm(x, x.shape[-1:], its.gain.to(x.dtype), eps)
+    first, second = (y @ torch.cat([its.gate, its.up]).to(x.dtype).T).chunk(2, -1)
+    return x + (F.silu(first) * second) @ its.down.to(x.dtype).T
 
 
-def _between(x, mixed, after: Sequence, before: Sequence, cos, sin, eps: float, depth: int):
-    """A layer's output, and the next one's query, key and value; the parameters of `_after` and of `_before`."""
-    x = _after(x, mixed, *after, eps=eps)
-    return x, *_before(x, *before, cos=cos, sin=sin, eps=eps, depth=depth)
+def _between(x, mixed, after: After, before: Before, cos, sin, eps: float, depth: int):
+    """A layer's output, and the next one's query, key and value."""
+    x = _after(x, mixed, after, eps)
+    return x, *_before(x, before, cos, sin, eps, depth)
 
 
 @cache
@@ -154,7 +186,7 @@ def _compiled(function):
 
 
 class StreamPolicy(Policy):
-    """A policy whose passes run over streams: for a GPU, and Llamas. Settings as `Policy`'s.
+    """A policy whose passes run over streams: for a GPU, and decoders of Llama's shape. Settings as `Policy`'s.
 
     budget: tokens of a micro-batch at most (32,768 is right for 135M parameters on 80 GB). compile: what is between two
     attentions through torch.compile, once for all lengths, about 15 s at the first update.
@@ -203,20 +235,21 @@ class StreamPolicy(Policy):
             return attention(q, k, v, one.bounds, one.longest)
 
         def through(x: torch.Tensor, layer: torch.nn.Module) -> torch.Tensor:
-            q = run(_before)(x, *_enters(layer), cos, sin, eps, self._depth)
-            return run(_after)(x, mixed(*q), *_leaves(layer), eps)
+            q = run(_before)(x, _enters(layer), cos, sin, eps, self._depth)
+            return run(_after)(x, mixed(*q), _leaves(layer), eps)
 
         layers = list(body.layers)
         if self.recompute and torch.is_grad_enabled():  # then one tensor is kept for each layer
             for layer in layers:
                 x = self._kept(through, x, layer)
         else:
-            q = run(_before)(x, *_enters(layers[0]), cos, sin, eps, self._depth)
+            q = run(_before)(x, _enters(layers[0]), cos, sin, eps, self._depth)
             for layer, following in pairwise(layers):
                 x, *q = run(_between)(x, mixed(*q), _leaves(layer), _enters(following), cos, sin, eps, self._depth)
-            x = run(_after)(x, mixed(*q), *_leaves(layers[-1]), eps)
+            x = run(_after)(x, mixed(*q), _leaves(layers[-1]), eps)
         x = F.rms_norm(x[one.source], x.shape[-1:], body.norm.weight.to(kind), eps)
-        parts = [self._kept(self._head, *part) for part in zip(x.split(HEAD), one.target.split(HEAD), strict=True)]
+        n = block(self.model.config.vocab_size, kind)
+        parts = [self._kept(self._head, *part) for part in zip(x.split(n), one.target.split(n), strict=True)]
         logp, entropy = (torch.cat(column) for column in zip(*parts, strict=True))
         return logp, entropy
 
