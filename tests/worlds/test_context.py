@@ -84,7 +84,7 @@ def test_prompts_beyond_the_context_can_be_dropped() -> None:
 
 
 def test_prompts_beyond_the_context_can_lose_their_beginning() -> None:
-    with pytest.warns(RuntimeWarning, match="15 prompts were cut to their last 4 tokens"):
+    with pytest.warns(RuntimeWarning, match="15 prompts were cut to the last 4 tokens"):
         world = toy_world(10, "truncate_left")
     assert world.tokenizer.decode(world.prefix(world.pool, 0)) == "2+3="
     assert world.tokenizer.decode(world.prefix(world.pool, 0, Text("5"))) == "2+3=5"
@@ -125,7 +125,7 @@ def test_an_experiment_and_its_file_say_what_becomes_of_long_prompts(tmp_path, c
     file.write_text(experiment.with_(too_long="drop").to_toml())
     with pytest.warns(RuntimeWarning, match="1 of 36 training prompts were left out"):
         assert len(Experiment.from_toml(file).build_world().pool) == 35
-    with pytest.warns(RuntimeWarning, match="1 prompts were cut to their last 56 tokens"):
+    with pytest.warns(RuntimeWarning, match="1 prompt was cut to the last 56 tokens"):
         assert len(list(experiment.with_(world={"too_long": "truncate_left"}).run())) == 1
 
 

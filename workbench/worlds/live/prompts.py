@@ -112,7 +112,8 @@ def fitted(
     if not n_long:
         return Fitted(prefix, pool, evaluation)
     if too_long == "truncate_left":
-        _say(f"{n_long} prompts were cut to their last {room} tokens", context, max_tokens)
+        cut = "1 prompt was" if n_long == 1 else f"{n_long} prompts were"
+        _say(f"{cut} cut to the last {room} tokens", context, max_tokens)
         return Fitted(prefix.of(evaluation, room), pool, evaluation, truncated=n_long)
     longest = max(int(n.max(initial=0)) for n in lengths)
     counts = " and ".join(
