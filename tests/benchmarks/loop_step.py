@@ -14,12 +14,13 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from tokenizers import Tokenizer, models, pre_tokenizers
-from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
+from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from tests.benchmarks.figure import Figure
 from tests.benchmarks.loop_gpu import GROUP, PROMPT, PROMPTS, SHAPE, subject
@@ -36,7 +37,42 @@ if TYPE_CHECKING:
 TOKENS, STEPS = 256, 8
 
 MICRO = 128
-"""Rows of a micro-batch of TRL: its logits take some 13 GB at SmolLM2's vocabulary."""
+"""Rows of a micro-batch of TRL: its logits take some 13 GB at SmolLM2's vocabulary; a quarter at three times as many tokens."""
+
+_QWEN = {
+    "vocab_size": 151_936,
+    "num_key_value_heads": 8,
+    "tie_word_embeddings": True,
+    "max_position_embeddings": 32_768,
+}
+SHAPES: dict[str, tuple[str, dict]] = {
+    "Qwen3-0.6B": (
+        "qwen3",
+        {
+            **_QWEN, "hidden_size": 1024, "intermediate_size": 3072, "num_hidden_layers": 28, "num_attention_heads": 16,
+            "head_dim": 128, "rope_parameters": {"rope_type": "default", "rope_theta": 1e6},
+        },
+    ),
+    "Qwen2.5-1.5B": (
+        "qwen2",
+        {
+            **_QWEN, "hidden_size": 1536, "intermediate_size": 8960, "num_hidden_layers": 28, "num_attention_heads": 12,
+            "num_key_value_heads": 2, "rope_parameters": {"rope_type": "default", "rope_theta": 1e6},
+        },
+    ),
+    "Llama-3.2-1B": (
+        "llama",
+        {
+            **_QWEN, "vocab_size": 128_256, "hidden_size": 2048, "intermediate_size": 8192, "num_hidden_layers": 16,
+            "num_attention_heads": 32, "head_dim": 64,
+            "rope_parameters": {
+                "rope_type": "llama3", "rope_theta": 5e5, "factor": 32.0, "high_freq_factor": 4.0,
+                "low_freq_factor": 1.0, "original_max_position_embeddings": 8192,
+            },
+        },
+    ),
+}  # fmt: skip
+"""Of models that people train: transformers' type and config; weights are random, so every answer is noise."""
 
 PEERS = {"trl": "trl, transformers path", "trl-vllm": "trl, colocated vLLM"}
 
@@ -51,15 +87,22 @@ def _subject(case: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase, str]:
     if case == "step_tiny":
         model, tokenizer = named.load("tiny")
         return model.cuda(), tokenizer, "tiny (1.4M)"
+    if case in SHAPES:
+        kind, config = SHAPES[case]
+        torch.manual_seed(0)
+        ends = {"bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 2}
+        model = AutoModelForCausalLM.from_config(AutoConfig.for_model(kind, **config, **ends), dtype=torch.float32)
+        about = f"random weights in the shape of {case}, {model.num_parameters() / 1e6:,.0f}M"
+        return model.cuda().eval(), _words(config["vocab_size"]), about
     it = subject()
     if it.note == "SmolLM2-135M":
         return it.model, named.load("smollm2")[1], it.note
-    return it.model, _words(), it.note
+    return it.model, _words(SHAPE["vocab_size"]), it.note
 
 
-def _words() -> PreTrainedTokenizerFast:
+def _words(size: int) -> PreTrainedTokenizerFast:
     """A tokenizer for any vocabulary: token i is the number i."""
-    vocabulary = {str(i): i for i in range(SHAPE["vocab_size"])}
+    vocabulary = {str(i): i for i in range(size)}
     made = Tokenizer(models.WordLevel(vocabulary, unk_token="0"))
     made.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     return PreTrainedTokenizerFast(tokenizer_object=made, eos_token="2", pad_token="2")
@@ -116,6 +159,7 @@ def _step(case: str) -> Iterator[Figure]:
     engine = {"name": "vllm", "sleep": True} if case == "step_vllm" else "auto"
     task = _Sums(_pool(4 * PROMPTS, 0, tokenizer), _pool(2, 1, tokenizer), TOKENS)
     world = LiveWorld(task, (model, tokenizer), engine=engine, lr=1e-5)
+    torch.cuda.reset_peak_memory_stats()
     with tempfile.TemporaryDirectory() as store:
         experiment = Experiment(
             model="given", pipeline="grpo", budget=Budget(rollouts=PROMPTS * GROUP), steps=STEPS, eval_every=0,
@@ -133,7 +177,10 @@ def _step(case: str) -> Iterator[Figure]:
                 parts.append(dict(done.seconds))
             rows, tokens = len(done.rollouts), int(done.rollouts.length.sum())
     ours = float(np.median(wall[2:]))
-    note = f"{about}; {rows} rollouts, {tokens} tokens, recorded; first step {wall[0]:.1f} s; {world.engine_why}"
+    peak = f"peak {torch.cuda.max_memory_allocated() / 2**30:.1f} GiB, foretold {world.memory_needed() / 2**30:.1f}"
+    note = (
+        f"{about}; {rows} rollouts, {tokens} tokens, recorded; {peak}; first step {wall[0]:.1f} s; {world.engine_why}"
+    )
     for name in sorted({key for part in parts for key in part}):
         yield Figure(case, f"seconds_{name}", float(np.median([p.get(name, 0.0) for p in parts[2:]])), "s", note=note)
     yield Figure(case, "seconds_per_step", ours, "s", note=note)
@@ -172,7 +219,7 @@ def _as_peer(peer: str, case: str) -> dict:
         tokenizer.save_pretrained(model.name_or_path)
     told = trl_seconds(
         (model, tokenizer), pool.text.tolist(), pool.answer.tolist(), groups=PROMPTS, n=GROUP, tokens=TOKENS, steps=3,
-        micro=MICRO, bf16=True, vllm=peer == "trl-vllm", exact=True,
+        micro=MICRO // 4 if case in SHAPES else MICRO, bf16=True, vllm=peer == "trl-vllm", exact=True,
     )  # fmt: skip
     return {"error": "trl is not installed"} if told is None else told._asdict()
 
@@ -181,6 +228,7 @@ CASES: dict[str, Callable[[], Iterator[Figure]]] = {
     "step": lambda: _step("step"),
     "step_tiny": lambda: _step("step_tiny"),
     "step_vllm": lambda: _step("step_vllm"),
+    "shapes": lambda: chain.from_iterable(map(_step, SHAPES)),
 }
 
 if __name__ == "__main__":

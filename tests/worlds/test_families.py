@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from transformers import AutoTokenizer
+from transformers import AutoModelForCausalLM, AutoTokenizer, GPT2Config
 
 from workbench import Budget, tasks
 from workbench.models import TINY, families
@@ -99,6 +99,14 @@ def test_a_model_that_is_not_causal_is_refused_with_the_figures(monkeypatch) -> 
 @pytest.mark.parametrize("name", ["gemma2", "gpt_oss"])
 def test_grouped_attention_leaves_caps_and_sinks_to_the_model(name) -> None:
     assert not use_grouped(families.random_model(name, spread=1.0))
+
+
+def test_a_context_shorter_than_the_probe_is_no_error() -> None:
+    model = AutoModelForCausalLM.from_config(
+        GPT2Config(vocab_size=64, n_embd=16, n_layer=1, n_head=2, n_positions=16)
+    ).eval()
+    assert use_grouped(model)
+    assert checked_passes(model, 16).reach <= 16
 
 
 @pytest.mark.parametrize("name", ["gpt2", "gpt_neox", "bloom", "mamba", "qwen2"])

@@ -10,6 +10,8 @@ import torch
 from transformers import AttentionInterface, PreTrainedModel
 from transformers.masking_utils import AttentionMaskInterface, eager_mask
 
+from workbench.models.declared import context_length
+
 NAME = "workbench_grouped"
 
 
@@ -43,9 +45,10 @@ def use_grouped(model: PreTrainedModel) -> bool:
     before = model.config._attn_implementation
     if model.device.type != "cpu" or before is None or not model._can_set_attn_implementation():
         return False
-    ids = torch.arange(24, device=model.device)[None].expand(2, -1) % model.config.get_text_config().vocab_size
+    width = min(24, context_length(model.config) or 24)
+    ids = torch.arange(width, device=model.device)[None].expand(2, -1) % model.config.get_text_config().vocab_size
     mask = torch.ones_like(ids)
-    mask[1, :5] = 0
+    mask[1, : width // 4] = 0
     expected = model(input_ids=ids, attention_mask=mask).logits[mask.bool()]
     try:
         model.set_attn_implementation(NAME)
