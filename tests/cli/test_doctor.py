@@ -111,7 +111,7 @@ def test_a_model_folder_is_started_and_its_facts_are_told(tmp_path, capsys):
         "cached, recomputed where rows pause",
         "packed, float32",
         "cached sampling off by",
-        "graph: it is a gemma3_text",
+        "graph: its type is gemma3_text",
         "512 tokens",
         "'<|endoftext|>'",
         "to load and check it",

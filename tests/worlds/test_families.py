@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer, GPT2Config
+from transformers import AutoModelForCausalLM, AutoTokenizer, GPT2Config, Qwen2Config, Qwen3Config
 
 from workbench import Budget, tasks
 from workbench.models import TINY, families
@@ -20,6 +20,7 @@ from workbench.worlds.live import LiveWorld
 from workbench.worlds.live.passes import checked_passes
 from workbench.worlds.training import lora
 from workbench.worlds.training.activation_checkpointing import recomputed
+from workbench.worlds.training.memory import memory_needed
 
 
 def world_of(name: str, **settings) -> LiveWorld:
@@ -156,3 +157,18 @@ def test_the_table_of_families_is_what_is_measured() -> None:
     pytest.importorskip("peft")
     written = Path(__file__).parents[2] / "docs" / "models.md"
     assert written.read_text() == page(), "write it again: python -m workbench.reference.families"
+
+
+@pytest.mark.parametrize(
+    ("config", "parameters", "peak"),
+    [
+        (Qwen3Config(vocab_size=151_936, hidden_size=1024, intermediate_size=3072, num_hidden_layers=28,
+                     num_attention_heads=16, num_key_value_heads=8, head_dim=128), 596_049_920, 75.9),
+        (Qwen2Config(vocab_size=151_936, hidden_size=1536, intermediate_size=8960, num_hidden_layers=28,
+                     num_attention_heads=12, num_key_value_heads=2), 1_543_714_304, 109.2),
+    ],
+)  # fmt: skip
+def test_the_memory_foretold_is_within_a_fifth_of_what_a_card_measured(config, parameters, peak) -> None:
+    """512 rollouts of 64 + 256 tokens, streams of 32,768 tokens, one H200, 2026-11-29."""
+    told = memory_needed(config, parameters, 32_768, True, streamed=True, cached_tokens=512 * 320) / 2**30
+    assert told == pytest.approx(peak, rel=0.2)

@@ -392,10 +392,17 @@ class LiveWorld(BaseWorld):
         self._starts.load(Path(folder))
         self.engine.sync()
 
-    def memory_needed(self) -> int:
-        """Bytes that training takes at its peak, about: weights, gradients, AdamW, sampling copy, one micro-batch."""
-        copied = self.engine.copy_of is not None
-        return memory_needed(self.policy.model.config, self.parameters, self.policy.budget, copied)
+    def memory_needed(self, rollouts: int = 512) -> int:
+        """Bytes at the peak of a step of so many rollouts, about: weights, gradients, AdamW, sampling copy, one micro-batch,
+        on a GPU the cache of its rows."""
+        return memory_needed(
+            self.policy.model.config,
+            self.parameters,
+            self.policy.budget,
+            self.engine.copy_of is not None,
+            streamed=self.streamed,
+            cached_tokens=rollouts * self.longest(),
+        )
 
     def pieces(self) -> dict[str, np.ndarray]:
         """What the token ids stand for, kept once with a run; see `store.token_bytes`."""
