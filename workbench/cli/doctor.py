@@ -251,7 +251,7 @@ def model(folder: str) -> Iterator[Finding]:
 
     began = time.perf_counter()
     try:
-        with LiveWorld(tasks.load("five", size=24, evaluation=4), folder) as world:
+        with LiveWorld(tasks.load("five", size=24, evaluation=4), folder) as world:  # type: ignore[arg-type]
             facts = examine(world)
     except (ValueError, OSError, ModelUnavailable) as error:
         yield Finding(

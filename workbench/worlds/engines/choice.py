@@ -62,7 +62,7 @@ def pick(
     GPU, and is "transformers" elsewhere. A mapping {"name": ..., **settings} gives an engine its settings. why: one line
     for the description of a run.
     """
-    settings = dict(name) if isinstance(name, Mapping) else {"name": name}
+    settings: dict[str, object] = dict(name) if isinstance(name, Mapping) else {"name": name}
     name = str(settings.pop("name", "auto"))
     if name == "transformers":
         settings.setdefault("cached", cached)

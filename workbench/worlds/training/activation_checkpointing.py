@@ -6,13 +6,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 
-import torch
 from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedModel
 from transformers.modeling_layers import GradientCheckpointingLayer
 
 
-def layers_of(model: PreTrainedModel) -> list[torch.nn.Module]:
+def layers_of(model: PreTrainedModel) -> list[GradientCheckpointingLayer]:
     """The layers of a model, embedding and output apart; ValueError where transformers does not mark them."""
     if not (layers := [m for m in model.modules() if isinstance(m, GradientCheckpointingLayer)]):
         raise ValueError(f"the layers of {type(model).__name__} are not known; train it without recompute and shard")

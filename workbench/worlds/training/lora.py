@@ -40,9 +40,8 @@ def add(
         raise ValueError("LoRA needs peft: pip install 'rollout-workbench[lora]'") from error
     if present(model):
         raise ValueError("the model has LoRA adapters already; merge them or start from the plain model")
-    config = LoraConfig(
-        r=rank, lora_alpha=2 * rank if alpha is None else alpha, target_modules=list(targets or linear_layers(model))
-    )  # type: ignore[arg-type]
+    scale, names = 2 * rank if alpha is None else alpha, list(targets or linear_layers(model))
+    config = LoraConfig(r=rank, lora_alpha=scale, target_modules=names)  # type: ignore[arg-type]
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         inject_adapter_in_model(config, model)
