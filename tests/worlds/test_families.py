@@ -20,7 +20,7 @@ from workbench.worlds.live import LiveWorld
 from workbench.worlds.live.passes import checked_passes
 from workbench.worlds.training import lora
 from workbench.worlds.training.activation_checkpointing import recomputed
-from workbench.worlds.training.memory import memory_needed
+from workbench.worlds.training.memory import memory_needed, shortage
 
 
 def world_of(name: str, **settings) -> LiveWorld:
@@ -172,3 +172,9 @@ def test_the_memory_foretold_is_within_a_fifth_of_what_a_card_measured(config, p
     """512 rollouts of 64 + 256 tokens, streams of 32,768 tokens, one H200, 2026-11-29."""
     told = memory_needed(config, parameters, 32_768, True, streamed=True, cached_tokens=512 * 320) / 2**30
     assert told == pytest.approx(peak, rel=0.2)
+
+
+def test_what_does_not_fit_says_what_would() -> None:
+    assert shortage(1, torch.device("cpu")) == ""
+    said = shortage(2**50, torch.device("cpu"))
+    assert said.startswith("a step takes about 1048576.0 GiB at its peak, and ") and "'lora': 16" in said

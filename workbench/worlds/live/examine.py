@@ -8,6 +8,7 @@ from workbench.models.declared import context_length, end_ids
 from workbench.worlds.engines import choice
 from workbench.worlds.live.world import LiveWorld
 from workbench.worlds.training.lora import linear_layers
+from workbench.worlds.training.memory import shortage
 
 
 class Facts(dict[str, str]):
@@ -29,6 +30,7 @@ def examine(world: LiveWorld) -> Facts:
     tied = " (output tied to the embedding)" if getattr(model.config, "tie_word_embeddings", False) else ""
     engines = {name: choice.load(name).obstacle(model) for name in choice.names()}
     others = "; ".join(f"{name}: {why or 'can run'}" for name, why in engines.items())
+    needed = world.memory_needed()
     template = "the tokenizer's own" if tokenizer.chat_template else "none; prompts are read as they stand"
     return Facts(
         {
@@ -39,7 +41,7 @@ def examine(world: LiveWorld) -> Facts:
             "engine": world.engine_why,
             "engines": others,
             "LoRA": f"{len(linear_layers(model))} linear layers take adapters: world={{'update': {{'lora': 16}}}}",
-            "memory": f"about {world.memory_needed() / 2**30:.1f} GiB at the peak of a step",
+            "memory": shortage(needed, model.device) or f"about {needed / 2**30:.1f} GiB at the peak of a step",
             "context": f"{context:,} tokens" if context else "not bounded",
             "longest": f"{longest:,} tokens: the longest prompt and an answer of {world.max_tokens}",
             "template": template,

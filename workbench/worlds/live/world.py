@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+import warnings
 from collections import Counter
 from collections.abc import Mapping
 from copy import copy
@@ -36,7 +37,7 @@ from workbench.worlds.live.prompts import TOO_LONG, Prefixes, fitted
 from workbench.worlds.live.starts import Begin, Starts
 from workbench.worlds.live.verification import Verification, verify_together
 from workbench.worlds.training import data_parallel, lora
-from workbench.worlds.training.memory import LARGE, fast_dtype, memory_needed
+from workbench.worlds.training.memory import LARGE, fast_dtype, memory_needed, shortage
 from workbench.worlds.training.packing import StreamPolicy
 from workbench.worlds.training.padded import PaddedPolicy
 from workbench.worlds.training.policy import Lines, Policy, checked
@@ -188,6 +189,8 @@ class LiveWorld(BaseWorld):
                 check_engine(trained, self.engine, self.longest())
         else:
             self.engine, self.engine_why = sampler, "transformers: a whole copy, for the trained weights are divided"
+        if self.streamed and (short := shortage(self.memory_needed(), trained.device)):
+            warnings.warn(short, RuntimeWarning, stacklevel=2)
         own = type(self).offers - self.engine.lacks
         self.offers = own | getattr(task, "offers", frozenset())  # what its verifier leaves, such as scores of steps
         self.stop_ids = frozenset(task.stop_ids(self.tokenizer)) | self.ends

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import psutil
 import torch
 
 from workbench.worlds.engines.transformers_engine import ROWS
@@ -41,3 +42,18 @@ def fast_dtype(parameters: int, device: str) -> str:
         return "float32"
     fast = torch.cuda.is_bf16_supported() if device.startswith("cuda") else torch.cpu._is_avx512_bf16_supported()
     return "bfloat16" if fast else "float32"
+
+
+def shortage(needed: int, device: torch.device) -> str:
+    """What is missing where a step needs more bytes than a device has free, and what would fit; "" where it fits."""
+    if device.type == "cuda":
+        free = torch.cuda.mem_get_info(device)[0] + torch.cuda.memory_allocated(device)
+    else:
+        free = psutil.virtual_memory().available
+    if needed <= free:
+        return ""
+    return (
+        f"a step takes about {needed / 2**30:.1f} GiB at its peak, and {free / 2**30:.1f} are free on {device}; what takes less: "
+        "world={'update': {'lora': 16}}, {'update': {'recompute': True}}, a smaller 'budget' (tokens of a micro-batch), or "
+        "several cards with {'update': {'shard': True}}"
+    )
