@@ -164,11 +164,12 @@ def train(run: Run, stop: Callable[[], bool]) -> Tally:
 
 
 def facts(world: Mapping[str, object]) -> str:
-    """What a world is, in a few words: model, parameters, device, learning rate."""
+    """What a world is, in a few words: model, parameters, device, learning rate, and how rows are generated and trained."""
     parameters = world.get("parameters")
     size = f", {parameters / 1e6:.1f} M parameters" if isinstance(parameters, int) and world["world"] == "live" else ""
     rate = f", lr {world['lr']:g}" if isinstance(world.get("lr"), float) else ""
-    return f"{world['model']}{size} on {world['device']}{rate}"
+    how = f"; sampling {world['sampling_pass']}, update {world['update_pass']}" if "update_pass" in world else ""
+    return f"{world['model']}{size} on {world['device']}{rate}{how}"
 
 
 def status_line(step: Step, seconds: float) -> str:

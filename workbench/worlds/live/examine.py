@@ -24,7 +24,7 @@ class Facts(dict[str, str]):
 
 def examine(world: LiveWorld) -> Facts:
     """Facts of a model under training: passes, engines, adapters, memory, context, template and end tokens."""
-    model, tokenizer = world.policy.model, world.tokenizer
+    model, tokenizer, facts = world.policy.model, world.tokenizer, world.describe()
     context, longest = context_length(model.config), world.longest()
     ends = sorted(end_ids(model) | world.stop_ids)
     tied = " (output tied to the embedding)" if getattr(model.config, "tie_word_embeddings", False) else ""
@@ -35,8 +35,8 @@ def examine(world: LiveWorld) -> Facts:
     return Facts(
         {
             "model": f"{world.name}: {model.config.model_type}, {world.parameters:,} parameters{tied}",
-            "sampling": world.passes.sampling,
-            "update": f"{'streams' if world.streamed else world.passes.update}, {world.describe()['precision']}",
+            "sampling": str(facts["sampling_pass"]),
+            "update": f"{facts['update_pass']}, {facts['precision']}",
             "verdict": str(world.passes),
             "engine": world.engine_why,
             "engines": others,

@@ -425,6 +425,8 @@ class LiveWorld(BaseWorld):
             "threads": torch.get_num_threads(),
             "engine": type(self.engine).__name__,
             "engine_why": self.engine_why,
+            "sampling_pass": self.passes.sampling if isinstance(self.engine, TransformersEngine) else "the engine's",
+            "update_pass": "streams" if self.streamed else self.passes.update,
             "passes": str(self.passes),
             "lr": self.policy.lr,
             "temperature": self.temperature,
