@@ -60,9 +60,8 @@ MAY_IMPORT: dict[str, set[str]] = {
 BY_FILE: dict[str, set[str]] = {
     "workbench.models.make_tiny": {"tasks", "types"},
     "workbench.models.tiny_lessons": {"tasks"},
-    "workbench.reference.families": {"models", "worlds"},
 }
-"""Files that may import more than their part: the tiny model is trained on questions of the tasks, and families are measured."""
+"""Files that may import more than their part: the tiny model is trained on questions of the tasks."""
 
 BASES = {"grpo", "dapo_dynamic_sampling"}
 """Methods that their variants build on; a method imports no other."""

@@ -7,11 +7,11 @@ import sys
 
 import pytest
 
+from tests import families
 from workbench import Experiment
 from workbench.cli import doctor
 from workbench.cli.doctor import BROKEN, OK, OPEN, Finding
 from workbench.cli.main import main
-from workbench.models import families
 
 
 def by_name(found: list[Finding]) -> dict[str, Finding]:

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, GPT2Config, Qwen2Config, Qwen3Config
 
+from tests import families
 from workbench import Budget, tasks
-from workbench.models import TINY, families
+from workbench.models import TINY
 from workbench.pipeline import Pipeline, advance
-from workbench.reference.families import page
 from workbench.types import Plan
 from workbench.worlds.engines.attention import use_grouped
 from workbench.worlds.engines.forward import own_logits
@@ -155,8 +153,7 @@ def test_a_family_without_adapters_says_so() -> None:
 
 def test_the_table_of_families_is_what_is_measured() -> None:
     pytest.importorskip("peft")
-    written = Path(__file__).parents[2] / "docs" / "models.md"
-    assert written.read_text() == page(), "write it again: python -m workbench.reference.families"
+    assert families.PAGE.read_text() == families.page(), "write it again: python -m tests.families"
 
 
 @pytest.mark.parametrize(

@@ -244,15 +244,12 @@ def store(url: str) -> Iterator[Finding]:
 
 def model(folder: str) -> Iterator[Finding]:
     """A model to train: passes, engines, memory, context, template and end tokens, found by starting it on easy questions."""
-    from workbench import tasks
     from workbench.models import ModelUnavailable
-    from workbench.worlds.live.examine import examine
-    from workbench.worlds.live.world import LiveWorld
+    from workbench.runs.experiment import Experiment
 
     began = time.perf_counter()
     try:
-        with LiveWorld(tasks.load("five", size=24, evaluation=4), folder) as world:  # type: ignore[arg-type]
-            facts = examine(world)
+        facts = Experiment(model=folder, tasks="five", task_options={"size": 24, "evaluation": 4}).check()
     except (ValueError, OSError, ModelUnavailable) as error:
         yield Finding(
             "model", BROKEN, " ".join(str(error).split()), "name a folder in transformers format, or another model"

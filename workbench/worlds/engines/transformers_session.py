@@ -8,28 +8,23 @@ copy and a row that does not go on costs nothing.
 
 from __future__ import annotations
 
-import time
-
 import numpy as np
 import torch
 from transformers import PreTrainedModel
 
-from workbench.worlds.engines import NEVER, Request, Segments, Session, Until
-from workbench.worlds.engines.draws import uniform
+from workbench.worlds.engines import Request
 from workbench.worlds.engines.forward import Prefixed, body, fan_out, logits_of, prefill
-from workbench.worlds.engines.record import Record
-from workbench.worlds.engines.sampling import choose
+from workbench.worlds.engines.stepped_session import SteppedSession
 
 
-class TransformersSession(Session):
-    """See `workbench.worlds.engines.Session`. place (B,): where in its stream each row is."""
+class TransformersSession(SteppedSession):
+    """See `workbench.worlds.engines.Session`."""
 
     @torch.inference_mode()
     def __init__(self, model: PreTrainedModel, request: Request) -> None:
         request = request.distinct()
         super().__init__(request)
-        assert request.position is not None
-        self.model, self.place, self._owner = model, request.position, request.owner
+        self.model, self._owner = model, request.owner
         self.prefilled = sum(map(len, request.prefixes))
         start = prefill(model, request.prefixes)
         self._first = start.hidden  # (P, d): what a row rewound to its start goes on from
@@ -38,47 +33,11 @@ class TransformersSession(Session):
         self._state: Prefixed = fan_out(start, at)
         self._owed = np.full(len(at), -1)  # (B,) token that each row has made and not fed, -1 for none
 
-    @torch.inference_mode()
-    def advance(self, limit: np.ndarray, until: Until = NEVER) -> Segments:
-        """See `Session.advance`."""
-        began, rows = time.perf_counter(), len(self)
-        limit = self._limits(limit)
-        self._settle()
-        markers = np.fromiter(sorted(until.markers), np.int64)
-        record, decoded = Record(limit, unfinished=""), self.decoded
-        here, going, t = np.arange(rows), limit > 0, 0  # caller's row of each row that is still in the cache
-        while going.any():
-            at = np.flatnonzero(going)
-            token, logp, entropy = self._draw(at)
-            stopped = record.add(here[at], token[:, None], logp[:, None], entropy[:, None], self.stops)
-            t += 1
-            paused = (limit[here[at]] <= t) | np.isin(token, markers)
-            if until.entropy is not None:
-                paused |= entropy > until.entropy
-            self.place[at] += 1
-            self._owed[at] = token
-            going[at] = ~(stopped | paused)
-            if stopped.any():
-                stay = np.delete(np.arange(len(here)), at[stopped])
-                self._select(stay)
-                here, going = here[stay], going[stay]
-            if going.any():
-                self._settle()
-        record.decoded = self.decoded - decoded
-        return record.segments(time.perf_counter() - began)
+    def _logits_after(self, rows: np.ndarray) -> torch.Tensor:
+        return self._logits if len(rows) == len(self) else self._logits[torch.as_tensor(rows, device=self.model.device)]
 
-    def _draw(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """(B,) next token of rows, its log-probability and the entropy it was drawn with."""
-        device = self.model.device
-        draw = torch.as_tensor(uniform(self.keys[rows], self.place[rows]), device=device)
-        logits = self._logits if len(rows) == len(self) else self._logits[torch.as_tensor(rows, device=device)]
-        token, logp, entropy = (c.cpu().numpy() for c in choose(logits, draw, self.temperature))
-        for row, wanted in self._forced.items():  # at the first draw after they were asked for, when they all go
-            k = np.searchsorted(rows, row)
-            tempered = self._logits[row].float() / (self.temperature or 1.0)
-            token[k], logp[k] = wanted, float(torch.log_softmax(tempered, -1)[wanted])
-        self._forced.clear()
-        return token, logp, entropy
+    def _take(self, rows: np.ndarray, token: np.ndarray) -> None:
+        self._owed[rows] = token
 
     @torch.inference_mode()
     def keep(self, rows: np.ndarray, keys: np.ndarray) -> None:
@@ -103,13 +62,6 @@ class TransformersSession(Session):
         if last is None:
             self._hidden[row] = self._first[int(self._owner[row])]
             self._logits[row] = logits_of(self.model, self._hidden[row][None])[0]
-
-    @torch.inference_mode()
-    def top(self, m: int) -> tuple[np.ndarray, np.ndarray]:
-        """See `Session.top`."""
-        self._settle()
-        logp, ids = torch.log_softmax(self._logits.float(), -1).topk(min(m, self._logits.shape[1]), -1)
-        return ids.to(torch.int32).cpu().numpy(), logp.cpu().numpy()
 
     @torch.inference_mode()
     def hidden(self) -> np.ndarray:

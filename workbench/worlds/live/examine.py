@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from html import escape
 
-from workbench.models.declared import context_length, end_ids
 from workbench.worlds.engines import choice
 from workbench.worlds.live.world import LiveWorld
 from workbench.worlds.training.lora import linear_layers
@@ -25,8 +24,6 @@ class Facts(dict[str, str]):
 def examine(world: LiveWorld) -> Facts:
     """Facts of a model under training: passes, engines, adapters, memory, context, template and end tokens."""
     model, tokenizer, facts = world.policy.model, world.tokenizer, world.describe()
-    context, longest = context_length(model.config), world.longest()
-    ends = sorted(end_ids(model) | world.stop_ids)
     tied = " (output tied to the embedding)" if getattr(model.config, "tie_word_embeddings", False) else ""
     engines = {name: choice.load(name).obstacle(model) for name in choice.names()}
     others = "; ".join(f"{name}: {why or 'can run'}" for name, why in engines.items())
@@ -42,10 +39,10 @@ def examine(world: LiveWorld) -> Facts:
             "engines": others,
             "LoRA": f"{len(linear_layers(model))} linear layers take adapters: world={{'update': {{'lora': 16}}}}",
             "memory": shortage(needed, model.device) or f"about {needed / 2**30:.1f} GiB at the peak of a step",
-            "context": f"{context:,} tokens" if context else "not bounded",
-            "longest": f"{longest:,} tokens: the longest prompt and an answer of {world.max_tokens}",
+            "context": f"{world.context:,} tokens" if world.context else "not bounded",
+            "longest": f"{world.longest:,} tokens: the longest prompt and an answer of {world.max_tokens}",
             "template": template,
-            "end tokens": ", ".join(f"{i} {tokenizer.decode([i])!r}" for i in ends)
+            "end tokens": ", ".join(f"{i} {tokenizer.decode([i])!r}" for i in sorted(world.stop_ids))
             or "none: answers end at their limit",
         }
     )

@@ -17,7 +17,7 @@ from transformers import PreTrainedModel
 
 from workbench.models.declared import context_length
 from workbench.types import Ragged
-from workbench.worlds.engines import Engine, Request, Segments
+from workbench.worlds.engines import Engine, Request
 from workbench.worlds.engines.draws import streams
 from workbench.worlds.engines.forward import own_logits
 from workbench.worlds.engines.transformers_engine import TransformersEngine
@@ -87,9 +87,9 @@ def checked_passes(model: PreTrainedModel, longest: int) -> Passes:
     gaps: dict[str, float] = {}
     whys: dict[str, str] = {}
 
-    def right(name: str, measure: Callable[[], float]) -> bool:
+    def right(name: str, measure: Callable[[], np.ndarray]) -> bool:
         try:
-            gaps[name] = measure()
+            gaps[name] = float(np.nan_to_num(measure(), nan=np.inf, posinf=np.inf).max())
         except Exception as error:  # each family refuses a pass in its own way
             gaps[name] = float("inf")
             whys[name] = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"[:160]
@@ -98,21 +98,19 @@ def checked_passes(model: PreTrainedModel, longest: int) -> Passes:
             whys[name] = f"off by {gaps[name]:.2g} nats, so it is not used"
         return same
 
-    def engine(cached: bool | str) -> TransformersEngine:
-        return TransformersEngine(model, cached=cached)
-
+    keeping, recomputing = (TransformersEngine(model, cached=cached) for cached in (True, False))
     cached: bool | str = False
-    if right("cached sampling", lambda: _generated_gap(model, engine(True), prefixes)):
+    if right("cached sampling", lambda: _sampled_gaps(model, keeping, prefixes)):
         narrow = min((size for size in windows(model) if size < SPARE * longest), default=None)
         if narrow is not None:
             whys["paused sampling"] = f"columns of paused rows would fill windows of {narrow} tokens"
-        elif right("paused sampling", lambda: _paused_gap(model, engine(True), prefixes)):
+        elif right("paused sampling", lambda: _paused_gaps(model, keeping, prefixes)):
             cached = True
         cached = cached or "whole"
-    elif not right("recomputed sampling", lambda: _generated_gap(model, engine(False), prefixes)):
+    elif not right("recomputed sampling", lambda: _sampled_gaps(model, recomputing, prefixes)):
         raise ValueError(_refusal(model, "sampling", gaps, whys))
-    packed = right("packed update", lambda: _update_gap(Policy(model), prefixes))
-    if not packed and not right("padded update", lambda: _update_gap(PaddedPolicy(model), prefixes)):
+    packed = right("packed update", lambda: _scored_gaps(Policy(model), prefixes))
+    if not packed and not right("padded update", lambda: _scored_gaps(PaddedPolicy(model), prefixes)):
         raise ValueError(_refusal(model, "the update", gaps, whys))
     return Passes(cached, packed, max(map(len, prefixes)) + ANSWER, gaps, whys)
 
@@ -152,21 +150,14 @@ def _request(prefixes: list[list[int]]) -> Request:
     return Request(prefixes, owner, keys, np.full(4, ANSWER, np.int64))
 
 
-def _generated(engine: Engine, prefixes: list[list[int]]) -> Segments:
-    return engine.generate(_request(prefixes))
+def _sampled_gaps(model: PreTrainedModel, engine: Engine, prefixes: list[list[int]]) -> np.ndarray:
+    """Of what an engine records of whole rows."""
+    made = engine.generate(_request(prefixes))
+    return _gaps(model, prefixes, made.logp, made.tokens)
 
 
-def _worst(gaps: np.ndarray) -> float:
-    return float(gaps.max()) if np.isfinite(gaps).all() else float("inf")
-
-
-def _generated_gap(model: PreTrainedModel, engine: Engine, prefixes: list[list[int]]) -> float:
-    made = _generated(engine, prefixes)
-    return _worst(_gaps(model, prefixes, made.logp, made.tokens))
-
-
-def _paused_gap(model: PreTrainedModel, engine: Engine, prefixes: list[list[int]]) -> float:
-    """Rows that pause at different places, with one that is taken back and one that forks."""
+def _paused_gaps(model: PreTrainedModel, engine: Engine, prefixes: list[list[int]]) -> np.ndarray:
+    """Of rows that pause at different places, with one that is taken back and one that forks."""
     session = engine.open(_request(prefixes))
     parts = [session.advance(np.array(limit)) for limit in ([3, 1, 1, 2], [1, 3, 0, 2])]
     session.rewind(0, 1, int(parts[0].tokens.row(0)[-1]))
@@ -181,47 +172,32 @@ def _paused_gap(model: PreTrainedModel, engine: Engine, prefixes: list[list[int]
         np.abs(_own_logp(model, prefixes[owner], np.array(tokens)) - np.array(logp))
         for owner, tokens, logp in zip((0, 1, 0, 1, 1), *columns, strict=True)
     ]
-    return _worst(np.concatenate(gaps))
+    return np.concatenate(gaps)
 
 
-def _lines(model: PreTrainedModel, prefixes: list[list[int]]) -> Lines:
-    """Four rows of random tokens."""
-    rng = np.random.default_rng(1)
-    vocabulary = model.config.get_text_config().vocab_size
+def _scored_gaps(policy: Policy, prefixes: list[list[int]]) -> np.ndarray:
+    """Of what a policy computes of four rows of random tokens."""
+    rng, vocabulary = np.random.default_rng(1), policy.model.config.get_text_config().vocab_size
     tokens = Ragged.of([rng.integers(0, vocabulary, n) for n in (ANSWER, ANSWER - 1, 2, ANSWER)], np.int32)
-    return Lines(prefixes, np.array([0, 1, 0, 1]), tokens)
-
-
-def _update_gap(policy: Policy, prefixes: list[list[int]]) -> float:
-    lines = _lines(policy.model, prefixes)
-    return _worst(_gaps(policy.model, prefixes, policy.logp(lines), lines.tokens))
+    logp = policy.logp(Lines(prefixes, np.array([0, 1, 0, 1]), tokens))
+    return _gaps(policy.model, prefixes, logp, tokens)
 
 
 def check_engine(model: PreTrainedModel, engine: Engine, longest: int) -> None:
     """Raise ValueError where an engine samples from another distribution than the trained model's, beyond rounding."""
-    prefixes = _prefixes(model, longest)
-    made = _generated(engine, prefixes)
-    _check_rounded(
-        _gaps(model, prefixes, made.logp, made.tokens),
-        f"{type(engine).__name__} samples from another distribution than {type(model).__name__}",
-        "use engine='transformers'",
-    )
+    what = f"{type(engine).__name__} samples from another distribution than {type(model).__name__}"
+    _check_rounded(_sampled_gaps(model, engine, _prefixes(model, longest)), what, "use engine='transformers'")
 
 
 def check_streams(policy: StreamPolicy, longest: int) -> None:
     """Raise ValueError where the update's streams compute another distribution than the model's, beyond rounding."""
-    prefixes = _prefixes(policy.model, longest)
-    lines = _lines(policy.model, prefixes)
     compiled, policy.compile = policy.compile, False  # the same arithmetic, without a minute of compilation
     try:
-        found = policy.logp(lines)
+        gaps = _scored_gaps(policy, _prefixes(policy.model, longest))
     finally:
         policy.compile = compiled
-    _check_rounded(
-        _gaps(policy.model, prefixes, found, lines.tokens),
-        f"streams compute another distribution than {type(policy.model).__name__}",
-        "use precision='float32'",
-    )
+    what = f"streams compute another distribution than {type(policy.model).__name__}"
+    _check_rounded(gaps, what, "use precision='float32'")
 
 
 def _check_rounded(gaps: np.ndarray, what: str, way_out: str) -> None:

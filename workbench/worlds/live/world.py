@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Mapping
 from copy import copy
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -162,7 +162,7 @@ class LiveWorld(BaseWorld):
         self.prefix, self.pool, self.evaluation = self._fitted[:3]
         trained = trained.to(device, torch.float32).eval()  # type: ignore[arg-type] - eval: no dropout, so trainer and sampler agree
         use_grouped(trained)
-        self.passes = checked_passes(trained, self.longest())
+        self.passes = checked_passes(trained, self.longest)
         self.parameters = trained.num_parameters()
         if rank := more.pop("lora", 0):
             lora.add(trained, int(rank), seed=seed)  # type: ignore[call-overload]
@@ -182,11 +182,11 @@ class LiveWorld(BaseWorld):
             **more,  # type: ignore[arg-type]
         )
         if isinstance(self.policy, StreamPolicy):
-            check_streams(self.policy, self.longest())
+            check_streams(self.policy, self.longest)
         if sampler is None:
             self.engine, self.engine_why = pick(trained, self.sampling, engine, cached=self.passes.cached)
             if not isinstance(self.engine, TransformersEngine):
-                check_engine(trained, self.engine, self.longest())
+                check_engine(trained, self.engine, self.longest)
         else:
             self.engine, self.engine_why = sampler, "transformers: a whole copy, for the trained weights are divided"
         if self.streamed and (short := shortage(self.memory_needed(), trained.device)):
@@ -198,6 +198,7 @@ class LiveWorld(BaseWorld):
         self._decisions: list[Decision] = []
         self._spent: Counter[str] = Counter()
 
+    @cached_property
     def longest(self) -> int:
         """Tokens of the longest prompt and its answer."""
         pools = (self.pool, self.evaluation)
@@ -404,7 +405,7 @@ class LiveWorld(BaseWorld):
             self.policy.budget,
             self.engine.copy_of is not None,
             streamed=self.streamed,
-            cached_tokens=rollouts * self.longest(),
+            cached_tokens=rollouts * self.longest,
         )
 
     def pieces(self) -> dict[str, np.ndarray]:

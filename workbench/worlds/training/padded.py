@@ -6,14 +6,13 @@ Packing answers behind one prefix needs a mask that the model's layers obey; rec
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import nullcontext
 
 import numpy as np
 import torch
 from transformers import PreTrainedModel
 
 from workbench.worlds.engines.forward import own_statistics
-from workbench.worlds.training.activation_checkpointing import recomputed
+from workbench.worlds.training.microbatch import pack
 from workbench.worlds.training.policy import Lines, Policy
 
 
@@ -29,23 +28,12 @@ class PaddedPolicy(Policy):
 
     def cut(self, lines: Lines, rows: np.ndarray) -> list[list[np.ndarray]]:
         """Micro-batches of at most budget padded tokens, rows of like width together; every row is a sequence."""
-        start = np.array([len(p) for p in lines.prefixes])
-        width = start[lines.owner[rows]] + np.maximum(lines.tokens.lengths[rows] - 1, 0)
-        batches: list[list[np.ndarray]] = []
-        for at in np.argsort(width, kind="stable"):
-            if batches and width[at] * (len(batches[-1]) + 1) <= self.room(lines):
-                batches[-1].append(rows[at : at + 1])
-            else:
-                batches.append([rows[at : at + 1]])
-        return batches
+        return pack(lines, rows, self.room(lines), widest=0)
 
-    def statistics(
+    def _computed(
         self, lines: Lines, sequences: Sequence[np.ndarray]
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """See `Policy.statistics`."""
         rows = np.concatenate(sequences)
         prefixes = [lines.prefixes[i] for i in lines.owner[rows].tolist()]
         answers = [lines.tokens.row(i).tolist() for i in rows]
-        again = recomputed(self.model) if self.recompute and torch.is_grad_enabled() else nullcontext()
-        with again, torch.autocast(self.model.device.type, self.precision, enabled=self.precision != torch.float32):
-            return own_statistics(self.model, prefixes, answers, self.temperature)
+        return own_statistics(self.model, prefixes, answers, self.temperature)

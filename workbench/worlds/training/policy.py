@@ -107,14 +107,20 @@ class Policy:
         self, lines: Lines, sequences: Sequence[np.ndarray]
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """(B, T) logp, entropy and bool mask of the rows of a micro-batch under the current weights; differentiable."""
+        again = recomputed(self.model) if self.recompute and torch.is_grad_enabled() else nullcontext()
+        with again, torch.autocast(self.model.device.type, self.precision, enabled=self.precision != torch.float32):
+            return self._computed(lines, sequences)
+
+    def _computed(
+        self, lines: Lines, sequences: Sequence[np.ndarray]
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """`statistics` by transformers' own layers, the answers of a sequence packed behind its prefix."""
         prefixes = [lines.prefixes[int(lines.owner[rows[0]])] for rows in sequences]
         answers = [[lines.tokens.row(i).tolist() for i in rows] for rows in sequences]
         packed = pack_sequences(prefixes, answers, self.model.device)
-        again = recomputed(self.model) if self.recompute and torch.is_grad_enabled() else nullcontext()
-        with again, torch.autocast(self.model.device.type, self.precision, enabled=self.precision != torch.float32):
-            if self._pass is not None:
-                return self._pass(packed, self.temperature)
-            return answer_statistics(self.model, packed, self.temperature)
+        if self._pass is not None:
+            return self._pass(packed, self.temperature)
+        return answer_statistics(self.model, packed, self.temperature)
 
     @torch.no_grad()
     def _reference(self, lines: Lines, sequences: Sequence[np.ndarray]) -> dict[str, torch.Tensor]:

@@ -1,18 +1,25 @@
-"""Model families in miniature: random weights in the shape of Qwen, Llama, Gemma, Mistral and others, for tests and trials.
+"""Model families in miniature: random weights in the shape of Qwen, Llama, Gemma, Mistral and others.
 
->>> from workbench.models import families
->>> families.random_model("qwen3").config.model_type
-'qwen3'
+`python -m tests.families` writes `docs/models.md` from them, after a new family or pass; a test holds the page.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from pathlib import Path
 
-if TYPE_CHECKING:
-    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
+
+from workbench.models import TINY
+from workbench.models.pretrained import quiet
+from workbench.worlds.engines.llama import supported
+from workbench.worlds.live.passes import checked_passes
+from workbench.worlds.training.lora import add
+
+PAGE = Path(__file__).parents[1] / "docs" / "models.md"
 
 _HF = {
     "hidden_size": 64,
@@ -117,14 +124,7 @@ FAMILIES: Mapping[str, tuple[str, Mapping[str, object]]] = {
 def random_model(name: str, *, seed: int = 0, spread: float = 4.0, vocabulary: int = 512) -> PreTrainedModel:
     """A float32 model of a family with random weights, some 100,000 parameters, in eval mode.
 
-    spread: what its matrices are multiplied by, so that its distribution is far from uniform and a wrong pass shows.
-    ValueError for a family that `FAMILIES` does not have.
-    """
-    import torch
-    from transformers import AutoConfig, AutoModelForCausalLM
-
-    if name not in FAMILIES:
-        raise ValueError(f"no family {name!r}; there are {', '.join(FAMILIES)}")
+    spread: what its matrices are multiplied by, so that its distribution is far from uniform and a wrong pass shows."""
     kind, settings = FAMILIES[name]
     ends = {"vocab_size": vocabulary, "eos_token_id": 0, "bos_token_id": 0, "pad_token_id": 1}
     with torch.random.fork_rng(devices=[]):
@@ -139,15 +139,68 @@ def random_model(name: str, *, seed: int = 0, spread: float = 4.0, vocabulary: i
     return model.to(torch.float32).eval()
 
 
-def save(name: str, folder: str | os.PathLike, **more) -> PreTrainedTokenizerBase:
-    """Write a random model of a family, with the tokenizer of `tiny`, as a transformers folder; more: as `random_model`."""
-    from transformers import AutoTokenizer
-
-    from workbench.models import TINY
-    from workbench.models.pretrained import quiet
-
-    tokenizer = AutoTokenizer.from_pretrained(TINY)
+def save(name: str, folder: str | os.PathLike) -> None:
+    """Write a random model of a family, with the tokenizer of `tiny`, as a transformers folder."""
     with quiet():
-        random_model(name, **more).save_pretrained(folder)
-        tokenizer.save_pretrained(folder)
-    return tokenizer
+        random_model(name).save_pretrained(folder)
+        AutoTokenizer.from_pretrained(TINY).save_pretrained(folder)
+
+
+TEXT = """# Models: which families train, and how
+
+Any causal language model that transformers runs: a folder, a hub id, or `(model, tokenizer)` in memory. Before the first
+step the passes of the run are compared with the model's own forward, on rows longer than any window that a row of the run
+can cross. The fastest passes that give the same log-probabilities are used; where only the model's own forward is right,
+that is what runs; where nothing is, the model is refused with the figures.
+
+`workbench doctor --model FOLDER` prints what was found for a model: passes and how far each was from its own forward, in
+nats, engines, adapters, memory, context, template, end tokens. `Experiment(model=FOLDER, ...).check()` returns the same for
+an experiment.
+
+- **sampling**: *cached* computes each prompt once for its group and keeps keys and values; *recomputed* reads every token
+  from the whole row (right for recurrent layers, and slow). Where rows pause (trees, pruning) windows leave no cache to
+  take back, and those rows are recomputed.
+- **update**: *packed* puts the answers of a prompt behind one copy of it; *padded* runs every row by itself.
+- **graph**: whether decoding with CUDA graphs and compiled updates over streams, for a GPU, know the family.
+- **LoRA**: adapters in all linear layers; experts that are kept as one tensor get none.
+
+vLLM and servers sample whatever they support themselves; their log-probabilities are compared with the trained model's at
+the start, and a server of other weights is refused.
+
+Measured on random models of each family, float32, windows of 8 tokens where there are any, by
+`python -m tests.families`:
+
+"""
+
+
+def rows() -> list[str]:
+    """The lines of the table."""
+    found = [
+        "| family | transformers' type | sampling | where rows pause | update | graph | LoRA |",
+        "| --- | --- | --- | --- | --- | --- | --- |",
+    ]
+    for name, (kind, _) in FAMILIES.items():
+        model = random_model(name)
+        passes = checked_passes(model, 100)
+        whole, paused = (
+            ("cached" if passes.cached else "recomputed"),
+            ("cached" if passes.cached is True else "recomputed"),
+        )
+        fast = "no" if supported(model) else "yes"
+        try:
+            add(model, 2)
+            adapters = "yes"
+        except ValueError:
+            adapters = "no"
+        found.append(f"| {name} | `{kind}` | {whole} | {paused} | {passes.update} | {fast} | {adapters} |")
+    return found
+
+
+def page() -> str:
+    """The text of `docs/models.md`."""
+    logging.getLogger("transformers").setLevel(logging.ERROR)  # hints at packages that would make a family faster
+    return TEXT + "\n".join(rows()) + "\n"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page())
