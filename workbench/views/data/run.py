@@ -31,6 +31,7 @@ from workbench.views.data.records import (
     wilson,
 )
 from workbench.views.data.selection import OBSERVED
+from workbench.views.data.sql_processes import Workers
 from workbench.views.data.text import ALL, CUT, count
 
 if TYPE_CHECKING:
@@ -71,6 +72,7 @@ class Source:
         self._rows: list[dict[str, Any]] = []
         self._runs: list[dict[str, Any]] = []
         self._data: dict[str, RunData] = {}
+        self.workers = Workers(self.url)
 
     @classmethod
     def of(cls, url: str) -> Source:

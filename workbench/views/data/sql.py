@@ -1,14 +1,13 @@
 """Ad hoc SQL of the SQL page: any reading statement, its answer cut to what a page can hold. No widgets.
 
-A statement runs in the thread that calls, on a cursor of its own and for a limited time, so that a slow one keeps no
-other viewer waiting. The store lets only reading statements pass; see `Store.sql`.
+A statement runs in a process of its own, whose time and memory are limited; see `sql_processes`. The store lets only
+reading statements pass; see `Store.sql`.
 """
 
 from __future__ import annotations
 
 import re
 import threading
-import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -30,10 +29,6 @@ EXACT = 2**53
 CELL = 300
 """Characters of a cell."""
 
-SECONDS = 20.0
-"""After which a statement is given up."""
-
-_WRAPPED = ("select", "with", "from", "values", "table", "pivot", "unpivot", "summarize")
 _BEFORE = re.compile(r"^(?:[\s(]|--[^\n]*(?:\n|$)|/\*.*?\*/)+", re.DOTALL)
 """Blanks, comments and parentheses before the first word of a statement."""
 
@@ -70,40 +65,19 @@ def defaults(text: str, run: str) -> dict[str, object]:
     return found
 
 
-def ask(source: Source, text: str, params: Mapping[str, object] | None = None) -> Answer:
-    """The answer to a statement. Raises what the store raises, TimeoutError after SECONDS, ValueError for no statement."""
+def ask(
+    source: Source, text: str, params: Mapping[str, object] | None = None, cancelled: threading.Event | None = None
+) -> Answer:
+    """The answer to a statement, on what is recorded by now. cancelled: once set, the statement is given up.
+
+    Raises StoreError with what DuckDB says of the statement or at the limit of memory, TimeoutError at that of time,
+    Cancelled, ValueError for no statement."""
     statement = text.strip().rstrip(";").strip()
-    plain = _BEFORE.sub("", statement)
-    if not plain:
+    if not _BEFORE.sub("", statement):
         raise ValueError("Write a statement first, for example: SELECT * FROM runs")
-    first = re.match(r"[a-z]*", plain, re.IGNORECASE)
-    wrapped = first is not None and first[0].lower() in _WRAPPED
-    query = f"FROM (\n{statement}\n) LIMIT {ROWS + 1}" if wrapped else statement
     given = {name: (params or {}).get(name) for name in names_in(text)}
-    with source.lock:
-        store = source.store
-    late, cursor = threading.Event(), store._cursor()
-
-    done = threading.Event()
-
-    def give_up() -> None:
-        if not done.wait(SECONDS):
-            late.set()
-            cursor.interrupt()
-        while not done.wait(0.05):
-            cursor.interrupt()  # the store asks once more where a file was retired meanwhile
-
-    began = time.perf_counter()
-    threading.Thread(target=give_up, name="give up", daemon=True).start()
-    try:
-        table = store.sql(query, given or None)
-    except Exception as error:
-        if late.is_set():
-            raise TimeoutError(f"given up after {SECONDS:.0f} s; ask for fewer steps or rows") from error
-        raise
-    finally:
-        done.set()
-    seconds = time.perf_counter() - began
+    job = {"statement": statement, "params": given, "rows": ROWS + 1, "cell": CELL}
+    table, seconds = source.workers.ask(job, cancelled)
     kept = table.slice(0, ROWS)
     return Answer(_columns(kept), len(kept), len(table) > ROWS, seconds)
 
@@ -132,6 +106,8 @@ def _whole(column: np.ndarray) -> bool:
     return len(column) > 0 and all(v is None or isinstance(v, int) for v in column)
 
 
-def _cell(value: object) -> str:
-    text = "" if value is None else str(value)
-    return shown(text, CELL) + (f"… ({len(text):,} characters)" if len(text) > CELL else "")
+def _cell(value: Mapping | None) -> str:
+    """A text as `sql_worker.cut` hands it over."""
+    if value is None:
+        return ""
+    return shown(value["text"], CELL) + (f"… ({value['n']:,} characters)" if value["n"] > CELL else "")

@@ -16,7 +16,8 @@ from panel.io.resources import CDN_DIST, CSS_URLS
 from panel.models.tabulator import THEME_PATH
 
 from workbench.store.questions import load
-from workbench.views.data.sql import CELL, EXACT, ROWS, SECONDS, Answer, ask, defaults, names_in
+from workbench.views.data.sql import CELL, EXACT, ROWS, Answer, ask, defaults, names_in
+from workbench.views.data.sql_processes import LIMITS, Cancelled
 from workbench.views.data.sql_text import Query
 from workbench.views.data.text import duration, html
 from workbench.views.pages.base import Page
@@ -47,8 +48,9 @@ class SqlPage(Page):
         self.inputs: dict[str, pmui.TextInput] = {}
         self._run = chosen.run
         self._described = self._filling = False
-        self._loaded, self._turn = "", 0
+        self._loaded, self._cancelled = "", threading.Event()
         self._build()
+        source.workers.warm()
         self._load(chosen.query or START)
         if chosen.query in load():
             self._wanted = True
@@ -70,6 +72,10 @@ class SqlPage(Page):
         self.box.param.watch(lambda e: self._follow(e.new), "value_input")
         self.fields = pn.FlexBox(margin=0)
         self.run = pmui.Button(label="Ask", icon="play_arrow", on_click=self._ask, margin=(10, 8, 4, 0), size="small")
+        self.stop = pmui.Button(
+            label="Cancel", icon="stop", on_click=lambda _: self._cancelled.set(), variant="outlined", visible=False,
+            margin=(10, 8, 4, 0), size="small",
+        )  # fmt: skip
         self.message = pane()
         self.tables = pane()
         self.table = pn.widgets.Tabulator(
@@ -98,10 +104,11 @@ class SqlPage(Page):
             cards.empty("No answer yet", "Choose a saved question or write a statement, then press Ask.")
         )
         self.about_plot = pane(cards.empty("Nothing to draw", "The answer's columns of numbers can be plotted here."))
+        buttons = pn.FlexBox(self.run, self.stop, margin=0)
         self.body = grid(
             side(
                 8,
-                card(12, pane(cards.head("Ask the store")), self.saved, self.box, self.fields, self.run, self.message),
+                card(12, pane(cards.head("Ask the store")), self.saved, self.box, self.fields, buttons, self.message),
                 card(12, pane(cards.head("Answer")), self.about_answer, self.table),
             ),
             side(
@@ -147,19 +154,19 @@ class SqlPage(Page):
         return {name: _read(f.value_input or f.value) for name, f in self.inputs.items()}
 
     def _ask(self, *_) -> None:
-        """Ask in a thread of its own, so that no other viewer waits for it."""
+        """Ask in a thread of its own, so that no other viewer waits for it; what was asked before is given up."""
         text = self.box.value_input or self.box.value
         if text.strip() != (load()[self._loaded].sql.strip() if self._loaded in load() else self._loaded.strip()):
             self._loaded = self.chosen.query = text[:4000] if text != START else ""
         params = self.params
-        self._turn += 1
-        turn = self._turn
-        put(self.message, '<span class="quiet">asking …</span>')
+        self._cancelled.set()
+        self._cancelled = turn = threading.Event()
+        put(self.message, f'<span class="quiet">asking …, for {LIMITS.seconds:.0f} s at most</span>')
         document = pn.state.curdoc
 
         def work() -> None:
             try:
-                found: Answer | Exception = ask(self.source, text, params)
+                found: Answer | Exception = ask(self.source, text, params, turn)
             except Exception as problem:
                 found = problem
             if served and document is not None:
@@ -168,16 +175,20 @@ class SqlPage(Page):
                 self._arrived(found, turn)
 
         served = document is not None and document.session_context is not None
+        self.stop.visible = served
         if served:
             threading.Thread(target=work, name="question", daemon=True).start()
         else:
             work()
 
-    def _arrived(self, found: Answer | Exception, turn: int) -> None:
+    def _arrived(self, found: Answer | Exception, turn: threading.Event) -> None:
         """An answer, or what the store says of the statement, without a trace; of several questions the last counts."""
-        if turn != self._turn:
+        if turn is not self._cancelled:
             return
-        if isinstance(found, Exception):
+        self.stop.visible = False
+        if isinstance(found, Cancelled):
+            put(self.message, '<span class="quiet">cancelled</span>')
+        elif isinstance(found, Exception):
             put(self.message, cards.error("The store did not answer", str(found)))
         else:
             self.answer = found
@@ -234,9 +245,9 @@ class SqlPage(Page):
 
 
 def _rounded(column: np.ndarray) -> np.ndarray:
-    """Fractions to six figures, the plot has them all; whole numbers as they are, those too large for a browser as text."""
+    """Six figures or six decimals, whichever is more, the plot has them all; whole numbers too large for a browser as text."""
     if column.dtype.kind == "f":
-        return np.array([v if v % 1 == 0 and abs(v) <= EXACT else float(f"{v:.6g}") for v in column])
+        return np.array([float(f"{v:.6g}") if abs(v) < 1 else round(v, 6) for v in column.tolist()])
     if column.dtype.kind == "O" or any(abs(int(v)) > EXACT for v in column):
         return np.array(["" if v is None else str(v) for v in column], dtype=object)
     return column
@@ -276,5 +287,5 @@ def _tables(source: Source) -> str:
         )
 
     parts = "".join(described(*item) for item in found.items())
-    limits = f"At most {ROWS:,} rows, {CELL} characters a cell and {SECONDS:.0f} seconds."
+    limits = f"At most {ROWS:,} rows, {CELL} characters a cell, {LIMITS.seconds:.0f} seconds and {LIMITS.memory >> 20:,} MiB."
     return f'<div class="quiet">{limits} Nothing can be written.</div>{parts}'
