@@ -46,7 +46,8 @@ def moody(completion, answer):
     returns = {
         "nan": float("nan"), "inf": float("inf"), "none": None, "text": "1", "list": [1.0], "half": 0.5,
         "complex": 1j, "numpy": np.float32(0.25), "map": {"reward": 0.3, "correct": 1, "answer": "x"},
-        "no reward": {"score": 1}, "maybe": {"reward": 1, "correct": 0.5}, "part": {"reward": 1, "a": float("nan")},
+        "no reward": {"score": 1}, "maybe": {"reward": 1, "correct": 0.5}, "part": {"reward": 1, "a": float("inf")},
+        "parts": {"reward": 1, "a": float("nan"), "b": None}, "sum": 0.7 + 0.2 + 0.1, "less": 1 - 1e-8,
     }  # fmt: skip
     return returns.get(completion, completion == answer)
 
@@ -86,6 +87,9 @@ def verifier():
         ("half", "", 0.5, 0.0),
         ("numpy", "", 0.25, 0.0),
         ("map", "", 0.3, 1.0),
+        ("parts", "", 1.0, 1.0),
+        ("sum", "", 0.7 + 0.2 + 0.1, 1.0),
+        ("less", "", 1 - 1e-8, 0.0),
     ],
 )
 def test_what_a_verifier_may_do(verifier, completion, failure, reward, correct):
@@ -186,6 +190,14 @@ def test_a_function_that_cannot_be_sent_is_an_error_that_names_the_way_out():
     generator = (i for i in range(3))
     with pytest.raises(ValueError, match="put it into a module and give"):
         Isolated(lambda c, a: next(generator))
+
+
+def test_a_part_that_is_null_is_null_alone():
+    v, _ = run(Isolated(lambda c, a: {"reward": 1.0, "format": 0.5, "tool": None}, parts=("format", "tool")), ["x"])
+    assert v.failure.tolist() == [""]
+    assert v.reward.tolist() == v.correct.tolist() == [1.0]
+    assert v.parts["format"].tolist() == [0.5]
+    assert np.isnan(v.parts["tool"]).all()
 
 
 def test_verdict_of_returned_values():

@@ -24,6 +24,9 @@ from typing import Any
 
 ANSWER_CHARACTERS = 400
 
+FULL = 1 - 1e-9
+"""A reward that counts as full: 0.7 + 0.2 + 0.1 is a little less than 1 in floating point."""
+
 
 class NotANumber(ValueError):
     """A reward that is NaN or infinite."""
@@ -50,17 +53,27 @@ def _real(value: Any, what: str) -> float:
     return float(value)
 
 
+def _part(value: Any, what: str) -> float:
+    """A part of a reward; NaN where it is null: it does not apply to this completion."""
+    try:
+        return math.nan if value is None else _real(value, what)
+    except NotANumber:
+        if math.isinf(value):
+            raise
+        return math.nan
+
+
 def verdict(result: object) -> dict[str, object]:
     """What a verifier returned, as reward, correct, answer and parts; raises where it is no verdict."""
     given = dict(result) if isinstance(result, Mapping) else {"reward": result}
     if "reward" not in given:
         raise TypeError(f"the verifier returned a mapping with {sorted(map(str, given))} and no 'reward'")
     reward = _real(given.pop("reward"), "reward")
-    correct = _real(given.pop("correct", reward >= 1), "correct")
+    correct = _real(given.pop("correct", reward >= FULL), "correct")
     if correct not in (0, 1):
         raise TypeError(f"correct is {correct}, not 0 or 1")
     answer = given.pop("answer", None)
-    parts = {str(name): _real(value, str(name)) for name, value in given.items()}
+    parts = {str(name): _part(value, str(name)) for name, value in given.items()}
     answer = None if answer is None else str(answer)[:ANSWER_CHARACTERS]
     return {"reward": reward, "correct": correct, "answer": answer, "parts": parts}
 

@@ -80,7 +80,7 @@ def rollouts_of(groups: list[list[float | None]]) -> Rollouts:
     world = ScriptedWorld(len(groups))
     rows = Rollouts.of_plan(Plan(np.arange(len(groups)), np.array([len(g) for g in groups])), world.pool)
     reward = np.array([r for g in groups for r in g], float)
-    return rows.with_(reward=reward, correct=(reward >= 1) * 1.0, group=rows.prompt)
+    return rows.with_(reward=reward, correct=(reward >= 1 - 1e-9) * 1.0, group=rows.prompt)
 
 
 def draft_of(rollouts: Rollouts, prompts: int = 2) -> Draft:
