@@ -218,7 +218,7 @@ def _as_peer(peer: str, case: str) -> dict:
         model.save_pretrained(model.name_or_path)
         tokenizer.save_pretrained(model.name_or_path)
     told = trl_seconds(
-        (model, tokenizer), pool.text.tolist(), pool.answer.tolist(), groups=PROMPTS, n=GROUP, tokens=TOKENS, steps=3,
+        (model, tokenizer), pool.text.tolist(), pool.answer.tolist(), groups=PROMPTS, n=GROUP, tokens=TOKENS, steps=2,
         micro=MICRO // 4 if case in SHAPES else MICRO, bf16=True, vllm=peer == "trl-vllm", exact=True,
     )  # fmt: skip
     return {"error": "trl is not installed"} if told is None else told._asdict()

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import torch
 
+from tests.families import random_model
 from workbench import models
 from workbench.worlds.engines import Request, Until
 from workbench.worlds.engines.draws import streams
@@ -31,9 +32,9 @@ N, LIMIT = np.array([4, 2, 3]), np.array([20, 30, 10])
 KEYS = streams(0, map(str, range(9)))
 
 
-@pytest.fixture(scope="module")
-def trained():
-    return models.load("tiny")[0].to(DEVICE, torch.float32).eval()
+@pytest.fixture(scope="module", params=["tiny", "qwen3"])
+def trained(request):
+    return (models.load("tiny")[0] if request.param == "tiny" else random_model("qwen3", spread=2.0)).to(DEVICE, torch.float32).eval()
 
 
 @pytest.fixture(scope="module", params=["float32", "bfloat16"])

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 import torch
 
+from tests.families import random_model
 from workbench import models
 from workbench.runs.experiment import Experiment
 from workbench.runs.run import Run
@@ -86,15 +87,21 @@ def test_an_experiment_runs_on_it(tmp_path):
     assert np.abs(behaviour.values - current.values).mean() < 0.01
 
 
-@pytest.fixture
-def served():
-    """The address of a vLLM that serves `tiny` and takes weights."""
+@pytest.fixture(params=["tiny", "qwen3"])
+def served(request, tmp_path):
+    """The address of a vLLM that takes weights, and the model that it serves."""
+    if request.param == "tiny":
+        model, folder = trained(), models.TINY
+    else:
+        model, folder = random_model("qwen3", spread=2.0).to(trained().device).eval(), tmp_path / "qwen3"
+        model.save_pretrained(folder)
+        models.load("tiny")[1].save_pretrained(folder)
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     program = shutil.which("vllm") or str(Path(sys.executable).with_name("vllm"))
     command = [
-        program, "serve", str(models.TINY), "--dtype", "bfloat16", "--enforce-eager", "--max-num-seqs", "32",
+        program, "serve", str(folder), "--dtype", "bfloat16", "--enforce-eager", "--max-num-seqs", "32",
         "--host", "127.0.0.1", "--port", str(port), "--logprobs-mode", "processed_logprobs",
         "--enable-prompt-tokens-details", "--worker-extension-cls", "workbench.worlds.engines.vllm_worker.PatchedWeights",
     ]  # fmt: skip
@@ -109,7 +116,7 @@ def served():
         except (URLError, OSError):
             assert running.poll() is None, "vllm serve ended by itself"
             time.sleep(0.5)
-    yield url
+    yield url, model
     running.terminate()
     try:
         running.wait(60)
@@ -120,8 +127,8 @@ def served():
 
 @pytest.mark.slow
 def test_a_real_server_takes_patches_and_samples_from_them(served):
-    model = trained()
-    engine = ServerEngine(served, model)
+    url, model = served
+    engine = ServerEngine(url, model)
     for bump in (0.0, 0.3):
         with torch.no_grad():
             model.model.layers[0].mlp.up_proj.weight[:3] += bump
