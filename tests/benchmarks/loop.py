@@ -1,11 +1,13 @@
 """How fast the loop generates and learns: the figures of `python -m tests.benchmarks loop`.
 
-Cases on any machine: tiny, smollm2 (seconds a step against TRL's GRPOTrainer, float32, same prompts, rows and lengths).
+Cases on any machine: tiny, smollm2 (seconds a step against TRL's GRPOTrainer, float32, same prompts, rows and lengths), qwen3
+(two layers of random weights against tiny's four, for each token, steps of both in turn).
 Cases on a GPU are in `loop_gpu` and `loop_step`, on several in `loop_ranks`. A peer that is not installed is named and left out.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import tempfile
 import time
@@ -27,6 +29,7 @@ def bench(case: str | None) -> Iterator[Figure]:
     cases: dict[str, Callable[[], Iterator[Figure]]] = {
         "tiny": lambda: _cpu("tiny"),
         "smollm2": lambda: _cpu("smollm2"),
+        "qwen3": _qwen3,
     }
     if torch.cuda.is_available():
         from tests.benchmarks import loop_gpu, loop_ranks, loop_step
@@ -72,6 +75,39 @@ def _cpu(model: str) -> Iterator[Figure]:
         model, texts, answers, groups=groups, n=n, tokens=tokens, steps=steps // 2, micro=groups * n // 4
     )
     yield from _ratio(model, ours, peer, note)
+
+
+def _qwen3() -> Iterator[Figure]:
+    """Seconds of a step for each token of its rollouts: a random Qwen3 of two layers as wide as tiny, and tiny."""
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    from workbench import models
+
+    tiny, tokenizer = models.load("tiny")
+    same = ("vocab_size", "hidden_size", "intermediate_size", "num_attention_heads", "num_key_value_heads", "head_dim")
+    sizes = {name: getattr(tiny.config, name) for name in same}
+    ends = {name: getattr(tiny.config, name) for name in ("bos_token_id", "eos_token_id", "pad_token_id")}
+    config = AutoConfig.for_model("qwen3", **sizes, **ends, num_hidden_layers=2, tie_word_embeddings=True)
+    seconds: dict[str, list[float]] = {"tiny": [], "qwen3": []}
+    with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as opened:
+        AutoModelForCausalLM.from_config(config).save_pretrained(f"{folder}/qwen3")
+        tokenizer.save_pretrained(f"{folder}/qwen3")
+        runs = {}
+        for name, model in (("tiny", "tiny"), ("qwen3", f"{folder}/qwen3")):
+            experiment = Experiment(
+                model=model, pipeline="grpo", budget=Budget(rollouts=128), eval_every=0, checkpoint_every=0,
+                store=f"{folder}/store", world={"max_tokens": 8},
+            )  # fmt: skip
+            runs[name] = opened.enter_context(Run(experiment))
+            runs[name].begin()
+        for _ in range(30):
+            for name, run in runs.items():
+                began = time.perf_counter()
+                made = run.step().rollouts
+                seconds[name].append((time.perf_counter() - began) / int(made.length.sum()))
+    ours, tinys = (float(np.median(seconds[name][2:])) for name in ("qwen3", "tiny"))
+    note = f"16 prompts x 8 rollouts of at most 8 tokens, median of 28 steps in turn; load {os.getloadavg()[0]:.1f}"
+    yield Figure("qwen3", "seconds_per_token", ours, "s", "tiny", ours / tinys, note)
 
 
 def _ratio(case: str, ours: float, peer: Peer | None, note: str) -> Iterator[Figure]:
