@@ -22,7 +22,7 @@ def test_a_file_of_json_lines(tmp_path):
     assert not set(task.pool.text) & set(task.evaluation.text)
     row = task.pool.text.tolist().index("What is 7 + 7?")
     assert task.pool.answer[row] == "14"
-    assert task.pool.ids[row].endswith("-7")
+    assert task.pool.ids[row].endswith("-0")
     assert task.pool.stratum[row] == "all"
 
 
@@ -103,7 +103,7 @@ def test_parquet_csv_and_a_json_array(tmp_path):
         (["", "  "], {}, "t has no rows"),
         (['{"prompt": "a", "answer": "b"}', "", "{oops"], {}, r"t.jsonl, line 3: invalid JSON \(Expecting property"),
         (["[1, 2]"], {}, "line 1: an object with columns was expected, not list"),
-        ([{"question": "a", "answer": "b"}], {}, "no column 'prompt' for the prompt; its columns are question, answer"),
+        ([{"ask": "a", "answer": "b"}], {}, "no column 'prompt' for the prompt; its columns are ask, answer"),
         ([{"prompt": "a", "gold": "b"}], {}, "no column 'answer' for the answer; its columns are prompt, gold"),
         ([{"prompt": "a", "answer": "b"}], {"stratum": "level"}, "no column 'level' for the stratum"),
         ([*SUMS[:2], {"prompt": "a", "answer": None}], {}, "row 3: the answer is null"),
@@ -113,7 +113,7 @@ def test_parquet_csv_and_a_json_array(tmp_path):
         ([{"prompt": " ", "answer": "b"}], {}, "row 1: the prompt is ' '; a text or a list of messages"),
         ([{"prompt": None, "answer": "b"}], {}, "row 1: the prompt is empty"),
         ([{"prompt": [{"role": "user"}], "answer": "b"}], {}, "row 1: the prompt is .* a text or a list of messages"),
-        ([{"prompt": "a", "answer": "b"}], {"verifier": "numeric"}, "row 1: the answer 'b' holds no number"),
+        ([{"prompt": "a", "answer": "b"}], {"verifier": "numeric"}, "row 1 'b' is not one number"),
         (['{"prompt": "a\\ud800", "answer": "b"}'], {}, "row 1: a text holds half a surrogate pair"),
         (SUMS[:1], {}, "1 prompt cannot give both a pool and an evaluation set"),
         (SUMS, {"eval_share": 1.5}, "eval_share=1.5"),

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from tests.timing import patience
 from workbench import tasks
-from workbench.tasks.verifiers import LOOK, Graded, near, numbers, one_number
+from workbench.tasks.verifiers import LOOK, Graded, near, number, numbers
 from workbench.types import Plan, Pool, Rollouts
 
 
@@ -33,9 +33,9 @@ def judge(kind, answer, completion, prefix="it is", rewards="graded"):
         ("number", "-3", " \u22123 ", ("-3", 1, 1, 1, 1, 1)),
         ("number", "1234", " 1,234", ("1234", 1, 1, 1, 1, 1)),
         ("number", "8", " 8, 9", ("8", 1, 1, 1, 1, 1)),
-        ("number", "8", " 8.0", ("8.0", 1, 1, 1, 1, 1)),
+        ("number", "8", " 8.0", ("8", 1, 1, 1, 1, 1)),
         ("number", "10000000001", " 10000000002", ("10000000002", 1, 1, 0, 0.3, 0)),
-        ("number", "0.1", " .1000000000001", (".1000000000001", 1, 1, 1, 1, 1)),
+        ("number", "0.1", " .1000000000001", ("0.1", 1, 1, 1, 1, 1)),
         ("number", "8", " none of them", (None, 0, 0, 0, 0, 0)),
         ("number", "8", "", (None, 0, 0, 0, 0, 0)),
         ("number", "8", " ８ ٣", (None, 0, 0, 0, 0, 0)),
@@ -44,7 +44,7 @@ def judge(kind, answer, completion, prefix="it is", rewards="graded"):
         ("list", "1, 2, 3", " 1, 2", ("1, 2", 0, 0.6667, 0, 0.1333, 0)),
         ("list", "1, 2, 3", " 1, 2, 3, 4", ("1, 2, 3", 1, 1, 1, 1, 1)),
         ("list", "1, 2, 3", " x", (None, 0, 0, 0, 0, 0)),
-        ("word", "lag", " Lag!", ("Lag", 1, 1, 1, 1, 1)),
+        ("word", "lag", " Lag!", ("lag", 1, 1, 1, 1, 1)),
         ("word", "lag", " lab", ("lab", 1, 0.6667, 0, 0.2333, 0)),
         ("word", "lag", " lagging", ("lagging", 1, 0.4286, 0, 0.1857, 0)),
         ("word", "lag", " gal", ("gal", 1, 0, 0, 0.1, 0)),
@@ -75,7 +75,7 @@ def test_a_binary_reward_is_correct_and_keeps_the_parts():
     ],
 )
 def test_without_a_prefilled_start_the_marked_or_last_number_answers(text, answer):
-    assert one_number(text, prefilled=False) == answer
+    assert number([text], ["0"], [False]).answer == [answer]
 
 
 def test_numbers_of_a_text():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import TypedDict
 import numpy as np
 
 from workbench import validate
-from workbench.tasks import mixes, tables
+from workbench.tasks import golds, mixes, reading, tables
 from workbench.tasks.isolated import Isolated
 from workbench.tasks.prompts import checked_kwargs
 from workbench.tasks.task import Task
@@ -19,6 +20,8 @@ from workbench.tasks.verifiers import PARTS, Graded, Verifier
 
 KINDS = {"exact": "text", "numeric": "number", "list": "list", "word": "word"}
 """Built-in verifiers of a table by name, and the kind of answer they compare."""
+
+MATH = "workbench.tasks.mathematics:verify"
 
 EVALUATION = 80
 """Prompts of an evaluation set where nothing else is asked for."""
@@ -63,12 +66,14 @@ def _mix(
 
 
 def _verifier(
-    chosen: str | Callable, rewards: str, timeout: float, parts: Sequence[str], memory: int | None
+    chosen: str | Callable | Isolated, rewards: str, timeout: float, parts: Sequence[str], memory: int | None
 ) -> tuple[Verifier, str]:
+    if isinstance(chosen, Isolated):  # another table's, already started
+        return chosen, "text"
     if isinstance(chosen, str) and chosen in KINDS:
         return Graded(rewards), KINDS[chosen]
     if chosen == "math-verify":
-        chosen, parts = "workbench.tasks.mathematics:verify", PARTS
+        chosen, parts = MATH, PARTS
         try:
             import math_verify  # noqa: F401
         except ImportError:
@@ -77,6 +82,56 @@ def _verifier(
         known = ", ".join([*KINDS, "math-verify"])
         raise ValueError(f"no verifier {chosen!r}; there are {known}, 'package.module:function' and any function")
     return Isolated(chosen, timeout=timeout, rewards=rewards, parts=parts, memory=memory).start(), "text"
+
+
+class _Table:
+    """Reads tables of one kind: their columns, what their verifier says of their answers, and what is to be told of them."""
+
+    def __init__(self, columns: tables.Columns, ignore: Sequence[str], split: str, subset: str | None) -> None:
+        self.columns, self.ignore, self.split, self.subset = columns, ignore, split, subset
+        self.notes: dict[str, None] = {}  # each is said once
+
+    def cells(self, source: object, own_verifier: bool) -> tuple[list[tables.Cell], str]:
+        """The checked rows without copies, and the table's label."""
+        rows, names, label = reading.read(source, split=self.split, subset=self.subset)
+        columns, notes = tables.columns_of(rows, names, label, self.columns)
+        left = tables.unused(rows, names, label, columns, self.ignore)
+        if left:
+            notes.append(f"Columns not used: {', '.join(left)}{'; the verifier finds them in row' * own_verifier}.")
+        everything = tables.cells(rows, label, columns, left if own_verifier else ())
+        found = tables.without_copies(everything)
+        if len(found) < len(everything):
+            notes.append(f"{len(everything) - len(found)} copies were left out.")
+        self.notes |= dict.fromkeys(notes)
+        return found, label
+
+
+def _good(
+    found: list[tables.Cell], label: str, judge: Verifier, kind: str, name: str, system: str | None,
+    bad_golds: float | str | None, notes: dict[str, None],
+) -> list[tables.Cell]:  # fmt: skip
+    """The rows whose reference answers their own verifier takes; raises where too many fail."""
+    every = name in (*KINDS, MATH)
+    bad = golds.failing(found, tables.pool_of([c._replace(id="") for c in found], kind), judge, system, every=every)
+    if not bad.rows:
+        return found
+    told = bad.told(found, label, name)
+    if bad_golds is None and not every:
+        notes[f"{told}. Nothing is wrong where an answer is not what is to be written."] = None
+        return found
+    if bad_golds == "allow":
+        notes[f"{told}. They were kept."] = None
+        return found
+    most = golds.MOST if bad_golds is None else float(bad_golds)
+    if len(bad.rows) > most * bad.judged:
+        raise golds.Unfit(
+            f'{told}. Mend these rows, choose another verifier, or keep them with bad_golds = "allow" '
+            f"(a number is the share that may fail and is left out, now {most:g})"
+        )
+    notes[f"{told}. These rows were left out."] = None
+    warnings.warn(f"{told}. These rows were left out.", UserWarning, stacklevel=4)
+    left = set(bad.rows)
+    return [c for i, c in enumerate(found) if i not in left]
 
 
 def _table(
@@ -89,11 +144,13 @@ def _table(
     prefix: str = "prefix",
     stratum: str = "stratum",
     id: str = "id",
+    ignore: Sequence[str] = (),
     split: str = "train",
     subset: str | None = None,
     size: int | None = None,
     evaluation: object = EVALUATION,
     eval_share: float | None = None,
+    bad_golds: float | str | None = None,
     max_tokens: int = 256,
     stop: Sequence[str] = (),
     rewards: str = "graded",
@@ -104,33 +161,42 @@ def _table(
     template_kwargs: Mapping[str, object] | None = None,
 ) -> Task:
     how = _rendering(system, template_kwargs)
-    columns = tables.Columns(prompt, answer, prefix, stratum, id)
     if eval_share is not None and not 0 < eval_share < 1:
         raise ValueError(f"eval_share={eval_share}; a share between 0 and 1 can be held out")
-    kind = KINDS.get(verifier, "text") if isinstance(verifier, str) else "text"
+    if bad_golds is not None and bad_golds != "allow":
+        validate.number("bad_golds", bad_golds, 0, 1)
+    table = _Table(tables.Columns(prompt, answer, prefix, stratum, id), ignore, split, subset)
+    own = not isinstance(verifier, str) or ":" in verifier
+    found, name = table.cells(source, own)
+    other = None if isinstance(evaluation, int) else table.cells(evaluation, own)
+    judge, kind = _verifier(verifier, rewards, timeout, parts, memory)
+    said = getattr(judge, "name", str(verifier))
 
-    def cells(table: object) -> tuple[list[tables.Cell], str]:
-        rows, present, label = tables.read(table, split=split, subset=subset)
-        return tables.cells(rows, present, label, columns, kind), label
+    def good(cells: list[tables.Cell], label: str) -> list[tables.Cell]:
+        return _good(cells, label, judge, kind, said, system, bad_golds, table.notes)
 
-    everything, name = cells(source)
-    found = tables.without_copies(everything)
-    notes = [] if len(found) == len(everything) else [f"{len(everything) - len(found)} copies were left out."]
+    found = good(found, name)
     if isinstance(evaluation, int):
-        n = len({c.key for c in found})
+        n = len({c.near for c in found})
         held = round(eval_share * n) if eval_share is not None else min(evaluation, n // 10)
         train, held_out = tables.hold_out(found, held)
     else:
-        held_out = tables.without_copies(cells(evaluation)[0])
+        assert other is not None
+        held_out = good(*other)
         train = tables.apart_from(found, held_out)
         if len(train) < len(found):
-            notes.append(f"{len(found) - len(train)} prompts of the evaluation set were taken out of the pool.")
+            table.notes[f"{len(found) - len(train)} prompts of the evaluation set were taken out of the pool."] = None
+        taken = {c.id for c in train} - {""}  # the ids of two tables say nothing of one another
+        held_out = [c._replace(id=f"{c.id}~evaluation") if c.id in taken else c for c in held_out]
     if size is not None and size < len(train):
         chosen = np.sort(np.random.default_rng(seed).permutation(len(train))[:size])
         train = [train[i] for i in chosen]
-    judge, kind = _verifier(verifier, rewards, timeout, parts, memory)
     pool, held_pool = tables.pool_of(train, kind), tables.pool_of(held_out, kind)
-    return Task(name, pool, held_pool, max_tokens, tuple(stop), judge, timeout, tuple(notes), **how)
+    judged_by = {"verifier": said if said in KINDS else judge, "rewards": rewards, "timeout": timeout, "parts": parts}
+    return Task(
+        name, pool, held_pool, max_tokens, tuple(stop), judge, timeout, tuple(table.notes),
+        as_table={**judged_by, "max_tokens": max_tokens, "stop": tuple(stop)}, **how,
+    )  # fmt: skip
 
 
 def _rendering(system: object, template_kwargs: object) -> _Rendering:
@@ -143,9 +209,9 @@ def _maker(source: object) -> Callable[..., Task]:
     if isinstance(source, str):
         if source in mixes.MIXES or source.startswith("family:") or source.split(",")[0] in mixes.families():
             return _mix
-        if Path(source).exists() or ("/" in source and not source.endswith(tables.FILES)):
+        if Path(source).exists() or ("/" in source and not reading.is_file(source)):
             return _table
-        if source.endswith(tables.FILES):
+        if reading.is_file(source):
             raise FileNotFoundError(f"there is no file {source}")
         known = [*names(), *mixes.families()]
         near = get_close_matches(source, known, 3, 0.5)
@@ -172,8 +238,9 @@ def is_table(source: object) -> bool:
 def load(name_or_path: object, *, seed: int = 0, **options: object) -> Task:
     """The task of a name ("default", "five"), of families ("family:add 2d+2d, rg gcd" or a list), or of a table.
 
-    A table is a .jsonl, .json, .parquet or .csv file, a folder of `save_to_disk`, a hub id ("openai/gsm8k"), a
-    Dataset, or a list of mappings. seed draws the pool; the evaluation set is the same under every seed.
+    A table is a .jsonl, .json, .parquet, .csv or .tsv file (all but Parquet also with .gz), a folder of such shards or
+    of `save_to_disk`, a hub id ("openai/gsm8k"), a Dataset, or a list of mappings. seed draws the pool; the evaluation
+    set is the same under every seed.
 
     Options of both: evaluation (prompts held out; for a table also another table), size (most prompts in the pool),
     max_tokens, stop (strings that end an answer), rewards ("graded" or "binary"), system (the system message of prompts
@@ -185,9 +252,13 @@ def load(name_or_path: object, *, seed: int = 0, **options: object) -> Task:
         system = "Answer with a number."
         template_kwargs = { enable_thinking = false }
 
-    Options of a table: prompt, answer, prefix, stratum, id (names of columns), verifier ("exact", "numeric", "list",
-    "word", "math-verify", "package.module:function" or a function of completion and answer), timeout (seconds for one
-    completion), parts (names of the parts such a verifier returns), memory, eval_share, split, subset.
+    Options of a table: prompt, answer, prefix, stratum, id (names of columns, reward_model.ground_truth for nested ones),
+    ignore (columns to do without that would be refused, such as images), verifier ("exact", "numeric", "list", "word",
+    "math-verify", "package.module:function", "file.py:function" or a function of completion and answer), timeout
+    (seconds for one completion), parts (names of the parts such a verifier returns), memory, eval_share, split, subset,
+    bad_golds. Every reference answer is judged by its own verifier; rows that fail are named and left out, and above 5 %
+    a table is refused: bad_golds is another share, or "allow" to keep them. Of a verifier of one's own, whose answers need
+    not be completions, it is only told, unless bad_golds is given.
     """
     make = _maker(name_or_path)
     known = list(inspect.signature(make).parameters)[2:]

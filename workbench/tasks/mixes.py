@@ -56,9 +56,9 @@ def family(name: str) -> Family:
     return known[short]
 
 
-def content_id(text: str, prefix: str, answer: str, row: int) -> str:
-    """A prompt id: hash of what is asked and expected, and the row of its source."""
-    return f"{sha256(chr(0).join((text, prefix, answer)).encode()).hexdigest()[:12]}-{row}"
+def content_id(text: str, prefix: str, answer: str, copy: int = 0) -> str:
+    """A prompt id: hash of what is asked and expected, and a count of the copies before it; rows around it play no part."""
+    return f"{sha256(chr(0).join((text, prefix, answer)).encode()).hexdigest()[:12]}-{copy}"
 
 
 def reserved(key: str) -> bool:
@@ -111,9 +111,8 @@ def _pool(rows: list[tuple[Family, Question]]) -> Pool:
     def column(values: list[str]) -> np.ndarray:
         return np.array(values, dtype=object)
 
-    # generated questions are unique by content, so the row of their source says nothing: 0, equal under every seed
     return Pool(
-        ids=column([content_id(*q, 0) for _, q in rows]),
+        ids=column([content_id(*q) for _, q in rows]),
         text=column([q.text for _, q in rows]),
         answer=column([q.answer for _, q in rows]),
         prefix=column([q.prefix for _, q in rows]),

@@ -1,7 +1,8 @@
 """Several evaluation sets of one task, each under a name: what is trained must show on other questions too.
 
 The sets become one evaluation pool, whose extra column "set" holds the name of each prompt, "" for the task's own.
-A set of families is their evaluation questions; a table is a set as a whole.
+A set of families is their evaluation questions; a table is a set as a whole, judged as the task's own table is where it
+names no verifier of its own.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from workbench.tasks import loading
+from workbench.tasks import golds, loading
+from workbench.tasks.tables import near_of
 from workbench.tasks.task import Task
 from workbench.tasks.verifiers import Verdicts, Verifier
 from workbench.types import Pool
@@ -48,28 +50,58 @@ class BySet:
 
 
 def with_sets(task: Task, sets: Mapping[str, object], *, seed: int = 0) -> Task:
-    """The task with more evaluation sets: name -> whatever `load` takes. Their questions leave the training pool.
+    """The task with more evaluation sets: name -> whatever `load` takes, or {"source": ..., and options of `load`}.
 
+    Copies of their questions leave the training pool, whatever their white space and Unicode form; ids play no part.
+    A table without a verifier is judged as the task's table is, with its answers as long and ended alike; beside
+    families it is compared as they are, where all their answers are of one kind and its own are of that kind too.
     Raises ValueError for a set whose answers are longer or end otherwise than the task's."""
     pools, verifiers, held_out = [_marked(task.evaluation, "")], {"": task.verifier}, set[str]()
-    for name, source in sets.items():
+    notes = list(task.notes)
+    for name, given in sets.items():
         if not re.fullmatch(r"[\w-]{1,40}", name):
             raise ValueError(f"an evaluation set is named by letters, digits, _ and -, not {name!r}")
-        made = loading.load(source, seed=seed)
+        options = dict(given) if isinstance(given, Mapping) else {"source": given}
+        if "source" not in options:
+            raise ValueError(f"the evaluation set {name} has no source: a path, a hub id or names of families")
+        source = options.pop("source")
+        table = loading.is_table(source)
+        made = _table(task, source, options, seed) if table else loading.load(source, seed=seed, **options)
         if made.max_tokens > task.max_tokens or made.stop != task.stop:
             raise ValueError(
                 f"answers of the set {name} have up to {made.max_tokens} tokens and end at {made.stop}, those of the task "
                 f"{task.max_tokens} and {task.stop}; give the task the same max_tokens and stop (task_options)"
             )
-        own = _joined([made.pool, made.evaluation]) if loading.is_table(source) else made.evaluation
-        held_out |= set(own.ids.tolist())
+        own = _joined([made.pool, made.evaluation]) if table else made.evaluation
+        held_out |= set(near_of(own))
         pools.append(_marked(own, name))
         verifiers[name] = made.verifier
-    kept = np.array([i not in held_out for i in task.pool.ids.tolist()], bool)
-    notes = task.notes
+        notes += [f"Evaluation set {name}: {note}" for note in made.notes]
+    kept = np.array([k not in held_out for k in near_of(task.pool)], bool)
     if not kept.all():
-        notes += (f"{int((~kept).sum())} prompts of the evaluation sets were taken out of the pool.",)
-    return replace(task, pool=task.pool.take(kept), evaluation=_joined(pools), verifier=BySet(verifiers), notes=notes)
+        notes.append(f"{int((~kept).sum())} prompts of the evaluation sets were taken out of the pool.")
+    if not kept.any():
+        raise ValueError(f"all {len(kept)} prompts are in the evaluation sets as well; none is left to train on")
+    return replace(
+        task, pool=task.pool.take(kept), evaluation=_joined(pools), verifier=BySet(verifiers), notes=tuple(notes)
+    )
+
+
+def _table(task: Task, source: object, options: Mapping[str, object], seed: int) -> Task:
+    """A table as a set, with what it does not say taken from the task."""
+    if "verifier" in options or task.as_table:
+        ends = {k: v for k, v in task.as_table.items() if k in ("max_tokens", "stop")}
+        return loading.load(source, seed=seed, **{**(ends if "verifier" in options else task.as_table), **options})
+    kinds = np.unique(task.pool.extra["kind"].astype(str)).tolist() if "kind" in task.pool.extra else []
+    named = {kind: name for name, kind in loading.KINDS.items()}
+    if kinds == ["text"] or len(kinds) != 1:
+        return loading.load(source, seed=seed, **options)
+    try:
+        return loading.load(source, seed=seed, **{**options, "verifier": named[kinds[0]]})
+    except golds.Unfit:
+        made = loading.load(source, seed=seed, **options)
+    told = f"its answers are compared as text, for they are not of the task's kind ({kinds[0]})."
+    return replace(made, notes=(*made.notes, told))
 
 
 def _marked(pool: Pool, name: str) -> Pool:

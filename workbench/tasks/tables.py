@@ -1,31 +1,38 @@
-"""Data sets with a prompt and an answer column: JSON lines, a Hugging Face data set, Parquet, CSV, rows in memory.
+"""Data sets with a prompt and an answer column, as checked cells and as pools.
 
 Every cell is checked when the table is read, with the row in the error, so that nothing fails in the middle of a
 run. The evaluation set is held out by content hash: it depends on neither the order of the rows nor the seed, and
-copies of one prompt stay on one side.
+copies of one prompt stay on one side, also copies that differ in white space, line ends or Unicode form alone.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from decimal import Decimal
 from hashlib import sha256
-from numbers import Real
-from pathlib import Path
+from math import isfinite
+from numbers import Integral, Real
 from typing import NamedTuple
+from unicodedata import normalize
 
 import numpy as np
 
 from workbench.tasks.mixes import content_id
-from workbench.tasks.verifiers import numbers
+from workbench.tasks.reading import at, dotted
 from workbench.types import Pool
 
-FILES = (".jsonl", ".ndjson", ".json", ".parquet", ".csv")
+QUESTIONS = ("question", "problem", "messages", "query")
+"""Columns that are read as the prompt where there is none of that name and none was asked for."""
+
+CHANGES_THE_PROMPT = ("system", "system_prompt", "tools", "functions")
+"""Columns whose author showed them to the model: a table is refused rather than asked without them."""
 
 
 class Cell(NamedTuple):
-    """One checked row of a table."""
+    """One checked row of a table; other: the columns with no role, as JSON."""
 
     text: str
     answer: str
@@ -34,11 +41,17 @@ class Cell(NamedTuple):
     messages: str
     id: str
     row: int
+    other: str
 
     @property
     def key(self) -> str:
         """What the model is asked: rows that agree in it are one prompt."""
         return chr(0).join((self.messages or self.text, self.prefix))
+
+    @property
+    def near(self) -> str:
+        """As `near`: rows that agree in it stay on one side of a split."""
+        return near(self.text, self.prefix)
 
 
 @dataclass(frozen=True)
@@ -52,110 +65,140 @@ class Columns:
     id: str = "id"
 
 
-def json_lines(path: Path) -> list[Mapping]:
-    """The objects of a file of JSON lines (or of one JSON array); an error names the line."""
-    try:
-        content = path.read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{path.name} is not UTF-8 text: {error}") from None
-    if path.suffix == ".json" and content.lstrip().startswith("["):
-        try:
-            rows = json.loads(content)
-        except json.JSONDecodeError as error:
-            raise ValueError(f"{path.name}, line {error.lineno}: invalid JSON ({error.msg})") from None
-        numbered: Iterable = enumerate(rows, 1)
-    else:
-        numbered = ((n, line) for n, line in enumerate(content.split("\n"), 1) if line.strip())
-    found = []
-    for n, line in numbered:
-        try:
-            row = json.loads(line) if isinstance(line, str) else line
-        except json.JSONDecodeError as error:
-            raise ValueError(f"{path.name}, line {n}: invalid JSON ({error.msg})") from None
-        if not isinstance(row, Mapping):
-            raise ValueError(f"{path.name}, line {n}: an object with columns was expected, not {type(row).__name__}")
-        found.append(row)
-    return found
+def near(text: str, prefix: str) -> str:
+    """A prompt whatever its white space, line ends, Unicode form (NFC) and invisible marks."""
+    plain = (normalize("NFC", t).replace("\u200b", "").replace("\ufeff", "") for t in (text, prefix))
+    return chr(0).join(" ".join(t.split()) for t in plain)
 
 
-def read(source: object, *, split: str = "train", subset: str | None = None) -> tuple[list[Mapping], list[str], str]:
-    """(rows, column names, label) of a file, a folder saved with save_to_disk, a hub id, a Dataset or a list of rows."""
-    if isinstance(source, Sequence) and not isinstance(source, str):
-        return list(source), list(dict.fromkeys(name for row in source for name in row)), "rows"
-    if not isinstance(source, str | Path):
-        table, label = source, str(getattr(source, "builder_name", None) or "dataset")
-    elif Path(source).is_file():
-        path = Path(source)
-        if path.suffix not in FILES:
-            raise ValueError(f"{path.name} is no {', '.join(FILES)} file")
-        rows = _arrow(path) if path.suffix in (".parquet", ".csv") else json_lines(path)
-        return rows, list(dict.fromkeys(name for row in rows for name in row)), path.stem
-    else:
-        import datasets
-
-        folder, label = Path(source), str(source).rstrip("/").split("/")[-1]
-        table = (
-            datasets.load_from_disk(str(folder))
-            if folder.is_dir()
-            else datasets.load_dataset(str(source), subset, split=split)
-        )
-    if isinstance(table, Mapping):  # a DatasetDict
-        if split not in table:
-            raise ValueError(f"{label} has no split {split!r}; there are {', '.join(table)}")
-        table = table[split]
-    return list(table), list(table.column_names), label  # type: ignore[attr-defined]
+def near_of(pool: Pool) -> list[str]:
+    """`near` of each prompt of a pool."""
+    return [near(str(t), str(p)) for t, p in zip(pool.text, pool.prefix, strict=True)]
 
 
-def _arrow(path: Path) -> list[Mapping]:
-    if path.suffix == ".parquet":
-        from pyarrow.parquet import read_table
-    else:
-        from pyarrow.csv import read_csv as read_table
-    return read_table(path).to_pylist()
+def _said(content: object, where: str) -> str | None:
+    """The text of a message; its parts one after the other."""
+    if isinstance(content, Sequence) and not isinstance(content, str):
+        parts = [p if isinstance(p, str) else p.get("text") if isinstance(p, Mapping) else None for p in content]
+        kinds = [p.get("type", "text") for p in content if isinstance(p, Mapping)]
+        if other := sorted({str(k) for k in kinds} - {"text", "input_text"}):
+            raise ValueError(f"{where}: a message holds {', '.join(other)}, and the model is shown text alone")
+        return "".join(parts) if all(isinstance(p, str) for p in parts) else None  # type: ignore[arg-type]
+    return content if isinstance(content, str) else None
 
 
 def _prompt(value: object, where: str) -> tuple[str, str]:
     """(text, messages as JSON or "") of a prompt: a text, or a list of {"role", "content"}."""
     if isinstance(value, str) and value.strip():
         return value, ""
-    if isinstance(value, list) and value and all(isinstance(m, Mapping) for m in value):
-        turns = [{"role": m.get("role"), "content": m.get("content")} for m in value]
+    if (
+        isinstance(value, Sequence)
+        and not isinstance(value, str)
+        and value
+        and all(isinstance(m, Mapping) for m in value)
+    ):
+        turns = [{"role": m.get("role"), "content": _said(m.get("content"), where)} for m in value]
         if all(isinstance(t["role"], str) and isinstance(t["content"], str) for t in turns):
-            return "\n".join(t["content"] for t in turns), json.dumps(turns, ensure_ascii=False)
+            return "\n".join(t["content"] for t in turns), json.dumps(turns, ensure_ascii=False)  # type: ignore[misc]
     shown = "empty" if value in (None, "") or value == [] else f"{str(value)[:60]!r}"
     raise ValueError(f"{where}: the prompt is {shown}; a text or a list of messages with role and content is wanted")
+
+
+def _plain(value: object) -> str:
+    """A cell as text, a number without a needless point or exponent: 72.0 is 72, 1e-07 is 0.0000001."""
+    if isinstance(value, Real | Decimal) and not isinstance(value, Integral) and isfinite(value):
+        text = format(Decimal(str(value)), "f")
+        return text.rstrip("0").rstrip(".") if "." in text else text
+    return str(value)
 
 
 def _text(value: object, where: str, what: str) -> str:
     if value is None or (isinstance(value, float) and value != value):
         raise ValueError(f"{where}: the {what} is null; fill it or leave the row out")
-    if isinstance(value, bool) or not isinstance(value, str | Real):
+    if isinstance(value, bool) or not isinstance(value, str | Real | Decimal):
         raise ValueError(f"{where}: the {what} is {type(value).__name__}; a text or a number is wanted")
-    return str(value)
+    if not isinstance(value, str) and not isfinite(value):
+        raise ValueError(f"{where}: the {what} is {value}; a finite number is wanted")
+    return _plain(value)
 
 
-def cells(rows: Sequence[Mapping], names: Sequence[str], label: str, columns: Columns, kind: str) -> list[Cell]:
-    """The checked rows; raises for a missing column, a null or a wrong type, naming row and column."""
+def _is_media(value: object) -> bool:
+    if isinstance(value, Mapping):
+        return "bytes" in value or ("path" in value and "array" in value)
+    if isinstance(value, Sequence) and not isinstance(value, str | bytes):
+        return any(map(_is_media, value))
+    return isinstance(value, bytes) or (hasattr(value, "tobytes") and not isinstance(value, np.ndarray | np.generic))
+
+
+def unused(
+    rows: Sequence[Mapping], names: Sequence[str], label: str, columns: Columns, ignore: Sequence[str]
+) -> list[str]:
+    """The columns that have no role and were not told to be ignored, empty ones aside.
+
+    Raises ValueError for those that a model cannot be asked without: images, sound, tools, system messages."""
+    if unknown := [n for n in ignore if n not in names]:
+        raise ValueError(f"{label} has no column {unknown[0]!r} to ignore; its columns are {', '.join(names)}")
+    roots = {name.split(".")[0] for name in (getattr(columns, f.name) for f in fields(columns))}
+    left = []
+    for name in names:
+        if name in ignore or name in roots | {getattr(columns, f.name) for f in fields(columns)}:
+            continue
+        filled = [v for row in rows if (v := row.get(name)) is not None and v != "" and v != []]
+        if not filled:
+            continue
+        media = name.lower().rstrip("s") in ("image", "video", "audio") or any(map(_is_media, filled[:100]))
+        if media or name.lower() in CHANGES_THE_PROMPT:
+            what = (
+                "images, sound or bytes, and the model is shown text alone"
+                if media
+                else "what the model would be shown"
+            )
+            raise ValueError(
+                f"{label}: the column {name!r} holds {what}; take it into the messages of the prompt, or leave it out "
+                f"with ignore=[{name!r}]"
+            )
+        left.append(name)
+    return left
+
+
+def columns_of(
+    rows: Sequence[Mapping], names: Sequence[str], label: str, columns: Columns
+) -> tuple[Columns, list[str]]:
+    """(columns, notes): the prompt under another well-known name where there is none; raises for one that is missing."""
     if not rows:
         raise ValueError(f"{label} has no rows")
-    default = Columns()
+    default, notes = Columns(), []
+    if columns.prompt == default.prompt and default.prompt not in names:
+        found = next((n for n in QUESTIONS if n in names), None)
+        if found is not None:
+            columns = Columns(found, *(getattr(columns, f.name) for f in fields(columns)[1:]))
+            notes.append(f"The prompt is the column {found!r}, for {label} has none named prompt.")
     for role in ("prompt", "answer", "prefix", "stratum", "id"):
         name = getattr(columns, role)
-        if name not in names and (role in ("prompt", "answer") or name != getattr(default, role)):
-            raise ValueError(f"{label} has no column {name!r} for the {role}; its columns are {', '.join(names)}")
+        there = name in names or ("." in name and any(at(row, name) is not None for row in rows))
+        if not there and (role in ("prompt", "answer") or name != getattr(default, role)):
+            raise ValueError(
+                f"{label} has no column {name!r} for the {role}; its columns are {', '.join(dotted(rows, names))}; "
+                f'name it: {role} = "..." among the task_options, or --columns {role}=...'
+            )
+    return columns, notes
+
+
+def cells(rows: Sequence[Mapping], label: str, columns: Columns, others: Sequence[str] = ()) -> list[Cell]:
+    """The checked rows; raises for a null or a wrong type, naming row and column. others: columns kept for verifiers."""
     found = []
     for i, row in enumerate(rows):
         where = f"{label}, row {i + 1}"
-        text, messages = _prompt(row.get(columns.prompt), where)
-        answer = _text(row.get(columns.answer), where, "answer")
-        if kind in ("number", "list") and not numbers(answer):
-            raise ValueError(f"{where}: the answer {answer[:60]!r} holds no number, and the verifier compares numbers")
+        text, messages = _prompt(at(row, columns.prompt), where)
+        answer = _text(at(row, columns.answer), where, "answer")
         prefix, stratum, id_ = (
-            "" if row.get(name) is None else str(row[name]) for name in (columns.prefix, columns.stratum, columns.id)
+            "" if (value := at(row, name)) is None else _plain(value)
+            for name in (columns.prefix, columns.stratum, columns.id)
         )
-        cell = Cell(text, answer, prefix, stratum or "all", messages, id_, i)
+        other = json.dumps({n: row.get(n) for n in others}, ensure_ascii=False, default=str) if others else ""
+        cell = Cell(text, answer, prefix, stratum or "all", messages, id_, i, other)
         try:
-            "".join(cell[:-1]).encode()
+            "".join((text, answer, prefix, stratum, messages, id_, other)).encode()
         except UnicodeEncodeError:
             raise ValueError(f"{where}: a text holds half a surrogate pair, which is no character") from None
         found.append(cell)
@@ -168,7 +211,7 @@ def without_copies(found: list[Cell]) -> list[Cell]:
 
 
 def _rank(cell: Cell) -> str:
-    return sha256(cell.key.encode()).hexdigest()
+    return sha256(cell.near.encode()).hexdigest()
 
 
 def hold_out(found: list[Cell], n: int) -> tuple[list[Cell], list[Cell]]:
@@ -182,30 +225,35 @@ def hold_out(found: list[Cell], n: int) -> tuple[list[Cell], list[Cell]]:
 
 def apart_from(found: list[Cell], held_out: list[Cell]) -> list[Cell]:
     """The rows whose prompt is not in the evaluation set."""
-    keys = {c.key for c in held_out}
-    train = [c for c in found if c.key not in keys]
+    keys = {c.near for c in held_out}
+    train = [c for c in found if c.near not in keys]
     if not train:
         raise ValueError(f"all {len(found)} prompts are in the evaluation set as well; none is left to train on")
     return train
 
 
 def pool_of(found: list[Cell], kind: str) -> Pool:
-    """The rows as a pool; ids are those of the table, or the content hash and the row."""
+    """The rows as a pool; ids are those of the table, or the content hash and a count among equal contents."""
+    seen: Counter[str] = Counter()
+
+    def id_of(c: Cell) -> str:
+        content = content_id(c.messages or c.text, c.prefix, c.answer)
+        seen[content] += 1
+        return c.id or content_id(c.messages or c.text, c.prefix, c.answer, seen[content] - 1)
 
     def column(of: Callable[[Cell], str]) -> np.ndarray:
         values = np.empty(len(found), dtype=object)
         values[:] = [of(c) for c in found]
         return values
 
+    extra = {"level": column(lambda c: ""), "kind": column(lambda c: kind), "messages": column(lambda c: c.messages)}
+    if any(c.other for c in found):
+        extra["row"] = column(lambda c: c.other)
     return Pool(
-        ids=column(lambda c: c.id or content_id(c.messages or c.text, c.prefix, c.answer, c.row)),
+        ids=column(id_of),
         text=column(lambda c: c.text),
         answer=column(lambda c: c.answer),
         prefix=column(lambda c: c.prefix),
         stratum=column(lambda c: c.stratum),
-        extra={
-            "level": column(lambda c: ""),
-            "kind": column(lambda c: kind),
-            "messages": column(lambda c: c.messages),
-        },
+        extra=extra,
     )

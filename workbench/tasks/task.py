@@ -21,7 +21,8 @@ class Task:
     pool and evaluation share no prompt; evaluation is the same under every seed. max_tokens bounds an answer, stop
     are the strings that end it. timeout: seconds a verifier that runs outside may take for one completion.
     notes: what a researcher should know of how the pool was made, one sentence each. system, template_kwargs: how the
-    prompts of both are rendered, see `render`.
+    prompts of both are rendered, see `render`. as_table: how the table it came from is judged, and its answers end, as
+    options of `load` for tables beside it; empty for families.
     """
 
     name: str
@@ -34,6 +35,7 @@ class Task:
     notes: tuple[str, ...] = ()
     system: str | None = None
     template_kwargs: Mapping[str, object] = field(default_factory=dict)
+    as_table: Mapping[str, object] = field(default_factory=dict)
 
     def render(self, pool: Pool, row: int, tokenizer: Tokenizer) -> list[int]:
         """Token ids of a prompt: its chat turns, then the prefilled start of the answer.

@@ -11,15 +11,15 @@ from left to right, and nothing is evaluated. 128 short completions take about a
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from decimal import Decimal
+from fractions import Fraction
 from typing import NamedTuple, Protocol
 
 import numpy as np
 
+from workbench.tasks import values
 from workbench.types import Pool
 
 LOOK = 4000
@@ -35,7 +35,8 @@ REWARDS = ("graded", "binary")
 class Verdicts(NamedTuple):
     """What a verifier says of R completions.
 
-    answer (R,) object: the text taken for the answer, None where there is none. reward, correct (R,) float64, NaN =
+    answer (R,) object: the text taken for the answer, None where there is none; answers of equal value are spelled
+    alike, since votes count them. reward, correct (R,) float64, NaN =
     null. parts maps names to (R,) float64. failure (R,) object: "" or verifier_raised, verifier_timeout (no verdict in
     time), verifier_died (its process ended), verifier_memory, verifier_invalid (what it returned is no verdict),
     verifier_nan (a number that is not finite); message (R,) object: what is known of it, None = nothing of any.
@@ -59,8 +60,8 @@ class Verifier(Protocol):
 
 _NUMBER = re.compile(r"(?:(?<![0-9])-)?(?:[0-9]+(?:\.[0-9]+)?|(?<![0-9.])\.[0-9]+)")
 _GROUPS = re.compile(r"(?<=[0-9]),(?=[0-9]{3}(?![0-9]))")
+_LIST = re.compile(r"\s*[\[({]?\s*[-\u2212]?[0-9.]+(?:(?:\s*[,;]\s*|\s+)[-\u2212]?[0-9.]+)*\s*[\])}]?\.?\s*")
 _WORD = re.compile(r"[^\W\d_]+")
-_MARKED = re.compile(r"\\boxed\{([^{}\n]{0,200})\}|####([^\n]{0,200})")
 
 
 def numbers(text: str, *, groups: bool = True) -> list[str]:
@@ -77,17 +78,6 @@ def _head(text: str) -> str:
     return text[:LOOK]
 
 
-def one_number(text: str, prefilled: bool) -> str | None:
-    """The number that answers: the first after a prefilled start; else in the last \\boxed{} or after the last ####,
-    else the last one of the text."""
-    if prefilled:
-        return next(iter(numbers(_head(text))), None)
-    tail = text[-LOOK:]
-    marked = _MARKED.findall(tail)
-    found = numbers("".join(marked[-1])) if marked else []
-    return (found or numbers(tail) or [None])[-1]
-
-
 def near(value: np.ndarray, target: np.ndarray) -> np.ndarray:
     """Closeness of numbers: 1 - |x - a| / (1 + |a| / 10), and 0 from there on, (R,) in [0, 1].
 
@@ -97,15 +87,6 @@ def near(value: np.ndarray, target: np.ndarray) -> np.ndarray:
     with np.errstate(invalid="ignore", over="ignore"):
         off = np.abs(value - target) / (1 + np.abs(target) / 10)
     return np.maximum(0.0, 1 - np.where(np.isfinite(off), off, np.inf))
-
-
-def _same(answer: str | None, expected: str) -> bool:
-    if answer is None:
-        return False
-    if Decimal(answer) == Decimal(expected):
-        return True
-    whole = "." not in answer and "." not in expected
-    return not whole and math.isclose(float(answer), float(expected), rel_tol=1e-9)
 
 
 def _share(got: Sequence, expected: Sequence) -> float:
@@ -130,12 +111,27 @@ class Comparison(NamedTuple):
 
 
 def number(text: Sequence[str], expected: Sequence[str], prefilled: Sequence[bool]) -> Comparison:
-    """One number; whole numbers must be equal to the last digit, others within 1e-9 of their size."""
-    answer = [one_number(t, p) for t, p in zip(text, prefilled, strict=True)]
-    target = [numbers(e)[-1] for e in expected]
-    value = np.array([np.nan if a is None else float(a) for a in answer], float)
-    exactness = np.array([_same(a, e) for a, e in zip(answer, target, strict=True)], float)
-    closeness = np.where(exactness == 1, 1.0, near(value, np.array([float(e) for e in target], float)))
+    """One number, see `values`; whole numbers must be equal to the last digit, others within 1e-9 of their size.
+
+    The number is the first after a prefilled start; else that of the last \\boxed{} or ####, or the last one of the text.
+    50% is 0.5; where 50 is expected, it is 50 as well. A reference answer that is no number is met by nothing."""
+    answer: list[str | None] = []
+    got, target = np.full((2, len(text)), np.nan)
+    exactness = np.zeros(len(text))
+    for i, (t, e, p) in enumerate(zip(text, expected, prefilled, strict=True)):
+        found, gold = values.answer(_head(t) if p else t[-LOOK:], first=p), values.whole(e)
+        if found is None:
+            answer.append(None)
+            continue
+        value = found.value
+        if gold is not None:
+            if found.percent and not gold.percent and values.equal(100 * value, gold.value):
+                value = 100 * value
+            exactness[i] = values.equal(value, gold.value)
+            target[i] = values.size(gold.value)
+        got[i] = values.size(value)
+        answer.append(values.spelled(value))
+    closeness = np.where(exactness == 1, 1.0, near(got, target))
     return Comparison(answer, np.array([a is not None for a in answer], float), closeness, exactness)
 
 
@@ -143,11 +139,11 @@ def in_order(text: Sequence[str], expected: Sequence[str], prefilled: Sequence[b
     """Numbers in order: the first k found against the k expected; closeness = share right before the first wrong."""
     answer, form, close = [], [], []
     for t, e in zip(text, expected, strict=True):
-        target = numbers(e, groups=False)
-        got = numbers(_head(t), groups=False)[: len(target)]
-        answer.append(", ".join(got) if got else None)
+        target = [Fraction(x) for x in numbers(e, groups=False)]
+        got = [Fraction(x) for x in numbers(_head(t), groups=False)[: len(target)]]
+        answer.append(", ".join(map(values.spelled, got)) if got else None)
         form.append(float(len(got) == len(target)))
-        close.append(_share([float(x) for x in got], [float(x) for x in target]))
+        close.append(_share(got, target))
     closeness = np.array(close, float)
     return Comparison(answer, np.array(form, float), closeness, (closeness == 1).astype(float))
 
@@ -155,8 +151,8 @@ def in_order(text: Sequence[str], expected: Sequence[str], prefilled: Sequence[b
 def word(text: Sequence[str], expected: Sequence[str], prefilled: Sequence[bool]) -> Comparison:
     """The first word, whatever its case; closeness = share of right characters."""
     found = [_WORD.search(_head(t)) for t in text]
-    answer = [f.group() if f else None for f in found]
-    close = [_share((a or "").casefold(), e.strip().casefold()) for a, e in zip(answer, expected, strict=True)]
+    answer = [f.group().casefold() if f else None for f in found]
+    close = [_share(a or "", e.strip().casefold()) for a, e in zip(answer, expected, strict=True)]
     closeness = np.array(close, float)
     return Comparison(
         answer, np.array([a is not None for a in answer], float), closeness, (closeness == 1).astype(float)
@@ -171,6 +167,15 @@ def whole_text(text: Sequence[str], expected: Sequence[str], prefilled: Sequence
     close = [_share(a or "", e) for a, e in zip(answer, target, strict=True)]
     exact = [float((a or "") == e) for a, e in zip(answer, target, strict=True)]
     return Comparison(answer, np.array([a is not None for a in answer], float), np.array(close, float), np.array(exact))
+
+
+def gold_fault(kind: str, answer: str) -> str:
+    """Why a reference answer cannot be compared as its kind: one number, or numbers in order; "" where it can."""
+    if kind == "number" and values.whole(answer) is None:
+        return "is not one number"
+    if kind == "list" and (_LIST.fullmatch(answer) is None or (", " in answer and _GROUPS.search(answer))):
+        return "is no list of plain numbers with one separator"
+    return ""
 
 
 _BY_KIND: dict[str, Callable[[Sequence[str], Sequence[str], Sequence[bool]], Comparison]] = {

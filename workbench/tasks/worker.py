@@ -58,7 +58,7 @@ def _part(value: Any, what: str) -> float:
     try:
         return math.nan if value is None else _real(value, what)
     except NotANumber:
-        if math.isinf(value):
+        if math.isinf(value):  # type: ignore[arg-type]
             raise
         return math.nan
 

@@ -15,7 +15,7 @@ from workbench.types.html import cut, rest, table
 class Pool:
     """The prompts a run may ask for: N rows with stable ids.
 
-    ids (N,) str is a content hash plus the source row, equal across runs and machines.
+    ids (N,) str is a content hash and a count of its copies, equal across runs, machines and orders of the rows.
     text, answer (N,) str are shown and verified; prefix (N,) str is a prefilled start of the answer.
     stratum (N,) str names the family of a prompt; features maps a name to (N, d) floats.
     """
