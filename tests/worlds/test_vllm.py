@@ -34,7 +34,11 @@ KEYS = streams(0, map(str, range(9)))
 
 @pytest.fixture(scope="module", params=["tiny", "qwen3"])
 def trained(request):
-    return (models.load("tiny")[0] if request.param == "tiny" else random_model("qwen3", spread=2.0)).to(DEVICE, torch.float32).eval()
+    return (
+        (models.load("tiny")[0] if request.param == "tiny" else random_model("qwen3", spread=2.0))
+        .to(DEVICE, torch.float32)
+        .eval()
+    )
 
 
 @pytest.fixture(scope="module", params=["float32", "bfloat16"])
