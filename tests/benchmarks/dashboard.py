@@ -176,7 +176,7 @@ def _large(chromium: str) -> Iterator[Figure]:
         _until(remote, STEPS)
         remote.pause().wait()
         note = f"{PROMPTS} prompts, {remote.n_steps} steps of 512 rollouts, live page"
-        server, url = serve(remote.store_url, remote.run_id, open=False)
+        server, url = serve(remote.store_url, remote.run_id, open=False, token=False)
         Dashboard.update = timed  # type: ignore[method-assign]
         try:
             with _browser(chromium) as browser:
@@ -255,6 +255,7 @@ def _watched(case: str, who: str, watching: Callable[[str], AbstractContextManag
             "--port",
             "0",
             "--no-browser",
+            "--no-token",
         ]
         server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         alone, watched, served = [], [], []

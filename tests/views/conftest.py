@@ -112,7 +112,9 @@ def opened(browser):
         server, url = serve(str(store), open=False, **options)
         servers.append(server)
         assert url.startswith("http://127.0.0.1:")
-        page.goto(url + query)
+        page.goto(url)  # its token becomes a cookie
+        if query:
+            page.goto(page.url + query)
         return page
 
     yield open_

@@ -3,6 +3,7 @@
 import http.client
 import threading
 from types import SimpleNamespace
+from urllib.parse import urlsplit
 
 import holoviews as hv
 import numpy as np
@@ -247,9 +248,9 @@ def test_live_serves_one_page_per_store(tmp_path):
         frame = notebook.live(str(tmp_path))
         assert frame.src.startswith("http://127.0.0.1:")
         assert notebook.live(str(tmp_path)).src == frame.src
-        port = int(frame.src.rsplit(":", 1)[1].strip("/"))
-        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=patience(20))
-        connection.request("GET", "/")
+        there = urlsplit(frame.src)
+        connection = http.client.HTTPConnection("127.0.0.1", there.port, timeout=patience(20))
+        connection.request("GET", there.path)
         answer = connection.getresponse()
         text = answer.read().decode()
         assert answer.status == 200
@@ -264,7 +265,7 @@ def test_a_page_of_its_own_with_what_is_chosen(recording):
     try:
         with Store.open(recording.store) as store:
             frame = notebook.page(store, "tree", run=rec.run, step=1, prompt="a b", height=500)
-        assert frame.src.partition("127.0.0.1:")[2].partition("/")[2] == "tree?step=1&prompt=a+b"
+        assert frame.src.rpartition("/")[2] == "tree?step=1&prompt=a+b"
         assert notebook.page(recording.store, "sql", run=rec.run).src.rpartition("/")[2] == "sql"
         with pytest.raises(ValueError, match="there is no page 'trees'; there are live, difficulty"):
             notebook.page(recording.store, "trees")

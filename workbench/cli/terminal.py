@@ -5,10 +5,12 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import TextIO
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
@@ -18,7 +20,6 @@ from workbench.parallel import processes
 from workbench.runs.experiment import Experiment
 from workbench.runs.run import Run
 from workbench.types import Step
-from workbench.views.shell.ports import HOST, free_port
 
 console = Console(highlight=False, soft_wrap=True)
 
@@ -58,13 +59,17 @@ def dashboard(store_url: str, run: str, port: int | None, browser: bool) -> Iter
     if port is None:
         yield None
         return
-    port = free_port(port)
-    console.print(f"dashboard [bold]http://{HOST}:{port}/[/] (up in a few seconds)")
-    command = [sys.executable, "-m", "workbench", "dashboard", store_url, "--run", run, "--port", str(port)]
+    command = [sys.executable, "-m", "workbench", "dashboard", "-", "--run", run, "--port", str(port)]
     if not browser:
         command.append("--no-browser")
     # its own group: Ctrl-C in this terminal is for the run, the dashboard ends with the demo
-    process = subprocess.Popen(command, start_new_session=True, stdout=subprocess.DEVNULL)
+    process = subprocess.Popen(
+        command, start_new_session=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdin is not None and process.stdout is not None
+    process.stdin.write(f"{store_url}\n")  # not among its arguments: it may hold a password
+    process.stdin.close()
+    threading.Thread(target=_pass_on, args=(process.stdout,), daemon=True).start()
     try:
         with processes.on_failure(lambda error: process.terminate()):
             yield process
@@ -73,6 +78,12 @@ def dashboard(store_url: str, run: str, port: int | None, browser: bool) -> Iter
         with suppress(subprocess.TimeoutExpired):
             process.wait(5)
         process.kill()
+
+
+def _pass_on(lines: TextIO) -> None:
+    """Print what the dashboard prints, above a bar of progress: its address, once it is up."""
+    for line in lines:
+        console.print(line.rstrip(), markup=False)
 
 
 @contextmanager

@@ -45,7 +45,8 @@ def page(
     """A page of the dashboard in a frame of the cell: `page(store, "difficulty", prompt="...")`; "" = all of them.
 
     chosen: parameters of `selection.Selection`. One server per store and run is kept; `close` ends them. The frame loads from a loopback port of the machine the kernel runs on: with a kernel elsewhere, open the port
-    with your hub's proxy or an SSH tunnel."""
+    with your hub's proxy or an SSH tunnel. Its address holds a secret of this server, as the notebook's output then does:
+    who has both may steer until `close` or the kernel's end."""
     import panel as pn
     from IPython.display import IFrame
 
@@ -62,7 +63,7 @@ def page(
     query = address(Selection(**chosen)).removeprefix("?")
     key = (store_url, run)
     if key not in _served:
-        _served[key] = serve(store_url, run, port=0, open=False, threaded=True)
+        _served[key] = serve(store_url, run, port=0, open=False, threaded=True, framed=True)
     return IFrame(f"{_served[key][1]}{name}{f'?{query}' if query else ''}", width="100%", height=height)
 
 

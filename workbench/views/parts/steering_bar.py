@@ -26,7 +26,7 @@ from workbench.views.parts.cards import badge, command_table, head
 from workbench.views.parts.layout import card, pane, put, switch
 from workbench.views.parts.picker import ELSEWHERE
 
-LOOK = "Here one may look, not steer: open the address with the token that `workbench dashboard` printed when it was started."
+LOOK = "Here one may look, not steer: `workbench dashboard` steers, with its token or on the machine where it runs."
 SMALL = {"size": "small", "variant": "outlined", "margin": (6, 6, 0, 0)}
 SURE = 8.0
 """Seconds in which a second click on Stop must follow."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hmac
 import secrets
 import socket
 import time
@@ -10,26 +9,15 @@ import webbrowser
 from typing import Any
 
 import panel as pn
+from tornado.log import access_log
 from tornado.web import RequestHandler
 
 from workbench.views.pages import PAGES
 from workbench.views.shell.closed_tabs import keep_quiet
+from workbench.views.shell.entry import Entry
 from workbench.views.shell.frame import app
+from workbench.views.shell.headers import FramedHeaders, Headers
 from workbench.views.shell.ports import HOST, free_port, is_loopback, names_of
-
-
-class Enter(RequestHandler):
-    """Where the address with the token leads: it becomes a cookie of this browser, and the address bar may be sent on."""
-
-    def initialize(self, token: str, cookie: str) -> None:
-        """Tornado hands over what the pattern of the address holds."""
-        self.token, self.cookie = token, cookie
-
-    def get(self) -> None:
-        """On to the dashboard, with the cookie where the token is right."""
-        if hmac.compare_digest(self.get_query_argument("token", "").encode(), self.token.encode()):
-            self.set_cookie(self.cookie, self.token, httponly=True, samesite="Strict")
-        self.redirect("/")
 
 
 def _wait_for(host: str, port: int, seconds: float = 20) -> None:
@@ -43,6 +31,12 @@ def _wait_for(host: str, port: int, seconds: float = 20) -> None:
     raise OSError(f"the dashboard's server did not listen on {host}:{port} within {seconds} s")
 
 
+def _log(handler: RequestHandler) -> None:
+    """A request that failed, without what its address says behind the path: it may be a token."""
+    if handler.get_status() >= 500:
+        access_log.error("%d %s %s", handler.get_status(), handler.request.method, handler.request.path)
+
+
 def serve(
     store_url: str,
     run: str | None = None,
@@ -51,54 +45,59 @@ def serve(
     threaded: bool = True,
     *,
     host: str = HOST,
-    token: str | None = None,
+    token: bool = True,
+    framed: bool = False,
 ) -> tuple[Any, str]:
-    """Serve the dashboard; returns (server, address).
+    """Serve the dashboard; returns (server, address), with `server.entry` an `Entry` where there is a token.
 
-    The address holds all pages; each stands alone under its name, as in address + "difficulty".
+    The address holds a one-time token, which becomes a cookie of the browser that opens it first: who has that sees the
+    pages and may steer, and nobody else gets in. Each page stands alone under its name, `/difficulty`.
 
-    On a loopback host, the default, who reaches it may steer runs as well. Any other host has a token, made where none
-    is given: the address that is returned holds it and lets its visitors steer; those of the plain address may look.
+    token=False: whoever reaches the pages sees them, and steers where the host is a loopback one. framed=True: for a frame
+    of a notebook, where a browser may keep no cookie: the secret is the first part of every address instead.
 
     threaded=True runs at once in a thread of its own: end it with `server.stop()`. threaded=False returns a server
     that waits for `server.io_loop.start()`. A busy port gives the next free one. Nothing is fetched from elsewhere:
     scripts, styles and fonts come from the installed packages."""
     keep_quiet()
     port = free_port(port, host=host)
-    if token is None and not is_loopback(host):
-        token = secrets.token_urlsafe(18)
-    cookie = f"workbench-{port}"
-
-    def may_steer() -> bool:
-        given = pn.state.cookies.get(cookie, "")
-        return token is None or hmac.compare_digest(given.encode(), token.encode())
+    may_steer = token or framed or is_loopback(host)
 
     def page(*names: str) -> Any:
-        return app(store_url, run, names or None, may_steer=may_steer())
+        return app(store_url, run, names or None, may_steer=may_steer)
 
     shown = host if host not in ("0.0.0.0", "::") else socket.gethostname()
-    url = f"http://{shown}:{port}/{f'enter?token={token}' if token else ''}"
+    prefix = f"/{secrets.token_urlsafe(18)}" if framed else ""
+    url = f"http://{shown}:{port}{prefix}/"
+    entry = Entry(url) if token and not framed else None
     pages: dict[str, Any] = {"/": lambda: page()} | {f"/{n}": lambda n=n: page(n) for n in PAGES}
     server: Any = pn.serve(
         pages,
         port=port,
         address=host,
         websocket_origin=[f"{name}:{port}" for name in names_of(host)],
-        extra_patterns=[("/enter", Enter, {"token": token, "cookie": cookie})] if token else [],
+        prefix=prefix,
+        transforms=[FramedHeaders if framed else Headers],
+        log_function=_log,
+        exclude_headers=["Cookie"],  # or it would stand in the page, in the token of its session
         show=False,
         start=threaded,
         threaded=threaded,
         title="Rollout Workbench",
         verbose=False,
         admin=False,
+        **({"auth_provider": entry, "exclude_cookies": [entry.cookie]} if entry else {}),
     )
     if threaded:
         _wait_for("127.0.0.1" if host in ("0.0.0.0", "::") else host, port)
     else:
         server.start()
+    server.entry = entry
     if open:
+        # a file and not the address, which would stand among the arguments of the browser
+        opened = entry.file.as_uri() if entry else url
         if threaded:
-            webbrowser.open(url)
+            webbrowser.open(opened)
         else:
-            server.io_loop.add_callback(webbrowser.open, url)
-    return server, url
+            server.io_loop.add_callback(webbrowser.open, opened)
+    return server, entry.url if entry else url
