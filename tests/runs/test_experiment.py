@@ -230,6 +230,21 @@ def test_token_columns_are_kept_as_the_experiment_says(tmp_path) -> None:
         assert (ids == 16) is kept
 
 
+def test_both_log_probabilities_of_a_token_are_recorded_where_sampler_and_trainer_differ(tmp_path) -> None:
+    experiment = Experiment(
+        model="tiny", pipeline="grpo", budget=Budget(prompts=4, rollouts=32), steps=3, staleness=1, eval_every=0,
+        store=str(tmp_path), world={"sampling": "float32", "lr": 1e-2},
+    )  # fmt: skip
+    made = list(experiment.run())
+    with Store.open(tmp_path) as store:
+        band = store.ask("ratio_band_by_step").to_pylist()
+        back = list(store.steps())
+    assert [row["step"] for row in band] == [1, 2, 3]
+    assert abs(band[0]["mean_ratio"] - 1) < 1e-4 < abs(band[2]["mean_ratio"] - 1)  # the third was sampled a step before
+    for live, stored in zip(made, back, strict=True):
+        np.testing.assert_array_equal(live.rollouts.proximal.values, stored.rollouts.proximal.values)
+
+
 def test_a_world_of_ones_own_runs_with_what_the_base_answers(tmp_path) -> None:
     experiment = Experiment(
         model="own",

@@ -54,6 +54,20 @@ def test_extra_columns_come_back_also_ragged_ones(tmp_path):
         same(step, next(iter(store.steps())))
 
 
+def test_log_probabilities_of_the_trainer_come_back_where_it_computed_them(tmp_path):
+    step = made_step(1, made_pool(8), np.random.default_rng(3))
+    tokens = step.rollouts.tokens
+    computed = np.arange(tokens.n_rows) % 3 > 0
+    values = np.where(np.repeat(computed, tokens.lengths), np.float32(-0.5), np.float32(np.nan))
+    step = replace(step, rollouts=step.rollouts.with_(proximal=Ragged(values, tokens.offsets)), events=())
+    with Writer(tmp_path, {}, made_pool(8)) as writer:
+        writer.append(step)
+    with Store.open(tmp_path) as store:
+        same(step, next(iter(store.steps())))
+        known = store.sql("SELECT proximal IS NOT NULL AS known FROM completions ORDER BY row")["known"].to_pylist()
+        assert known == (computed | (tokens.lengths == 0)).tolist()
+
+
 def test_pools_come_back_exactly(recorded, store):
     train, evaluation = store.pool(recorded.run)
     same(recorded.pool, train)

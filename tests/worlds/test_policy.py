@@ -207,6 +207,17 @@ def test_nothing_to_learn_is_no_update():
     assert "skipped" not in done
 
 
+def test_an_update_tells_the_log_probabilities_that_it_computed_before_its_step():
+    policy = Policy(toy_model())
+    wanted = policy.logp(lines())
+    told = Ragged(policy.update(lines(), advantage(), surrogate())["logp_per_token"], wanted.offsets)
+    for row, (had, found) in enumerate(zip(wanted.rows(), told.rows(), strict=True)):
+        if row in (3, 5, 6):  # no advantage, or out of the loss: not computed
+            assert np.isnan(found).all()
+        else:
+            np.testing.assert_allclose(found, had, atol=1e-5)
+
+
 def test_gap_and_divergence_compare_sampler_and_trainer():
     exact = Policy(toy_model()).logp(lines())
     behind = Lines(PREFIXES, OWNER, lines().tokens, Ragged(exact.values - 0.1, exact.offsets))

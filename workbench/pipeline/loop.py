@@ -13,7 +13,7 @@ from workbench.pipeline.masking import estimated, masked
 from workbench.pipeline.pipeline import Pipeline, States
 from workbench.pipeline.rounds import NO_PROMPT_SETTINGS, Clock, PromptSettings, bound, first_draft, gather
 from workbench.stages import World
-from workbench.types import Advantage, Budget, Event, Rollouts, Step
+from workbench.types import Advantage, Budget, Event, Ragged, Rollouts, Step
 
 
 def advance(
@@ -54,7 +54,10 @@ def advance(
     clock.lap("estimate")
     loss = bound(pipeline.decider("loss"), "loss", states)
     penalties = [bound(m, "penalty", states) for m in pipeline.actors("penalty")]
-    update = world.update(rollouts, advantage, loss, penalties)
+    update = dict(world.update(rollouts, advantage, loss, penalties))
+    before = update.pop("logp_per_token", None)
+    if before is not None and rollouts.tokens is not None and rollouts.proximal is None:
+        rollouts = rollouts.with_(proximal=Ragged(np.asarray(before), rollouts.tokens.offsets))
     clock.lap("update")
     skipped = str(update.get("skipped", ""))
     if skipped:  # a step that kept nothing, such as a probe, had nothing to train: no failure

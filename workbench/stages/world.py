@@ -78,8 +78,9 @@ class World(Protocol):
     def update(
         self, rollouts: Rollouts, advantage: Advantage, loss: LossFn, penalties: list[LossFn]
     ) -> Mapping[str, float | np.ndarray | str]:
-        """One optimiser step on the kept rows; scalars, (R,) columns where they are per rollout, and "skipped", a reason,
-        where there was none."""
+        """One optimiser step on the kept rows; scalars, (R,) columns where they are per rollout, "skipped", a reason, where
+        there was none, and "logp_per_token", what `proximal` is made of: log-probabilities before the step, NaN in rows that
+        were not computed."""
         ...
 
     def broadcast(self, value: T) -> T:

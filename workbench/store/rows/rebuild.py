@@ -218,7 +218,8 @@ def _rollouts(cut: Mapping[str, pa.Table], rows: _Rows, extra: Mapping[str, np.n
         parent=_strings(narrow["parent"]),
         failure=_strings(narrow["failure"]),
         rewards={name: value[names == name] for name in dict.fromkeys(names)},
-        **{c: _ragged(wide[c]) for c in TOKEN_COLUMNS},
+        **{c: _ragged(wide[c]) for c in TOKEN_COLUMNS if c != "proximal"},
+        proximal=_computed(wide["proximal"], wide["tokens"]),
         extra=columns_from_arrays(extra),
     )
 
@@ -248,6 +249,17 @@ def _ragged(column: pa.ChunkedArray) -> Ragged | None:
     lists = pa.concat_arrays(column.chunks)
     offsets = lists.offsets.to_numpy().astype(np.int64)
     return Ragged(lists.flatten().to_numpy(), offsets - offsets[0])
+
+
+def _computed(column: pa.ChunkedArray, tokens: pa.ChunkedArray) -> Ragged | None:
+    """Log-probabilities of tokens, NaN in rows for which none were computed."""
+    kept = _ragged(tokens)
+    if kept is None or column.null_count in (0, len(column)):
+        return _ragged(column)
+    known = np.repeat(column.is_valid().to_numpy(), kept.lengths)
+    values = np.full(len(kept.values), np.nan, np.float32)
+    values[known] = column.drop_null().combine_chunks().flatten().to_numpy()
+    return Ragged(values, kept.offsets)
 
 
 def _named(column: pa.ChunkedArray) -> dict[str, np.ndarray]:

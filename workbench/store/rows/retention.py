@@ -58,9 +58,9 @@ class Retention:
         if kept.all():
             return made
         drop = [c for c in TOKEN_COLUMNS if c not in self.always]
-        made["completions"] = made["completions"] | {c: _only(getattr(rollouts, c), kept) for c in drop}
+        made["completions"] = made["completions"] | {c: only(getattr(rollouts, c), kept) for c in drop}
         if "advantages" in made:
-            made["advantages"] = made["advantages"] | {"tokens": _only(made["advantages"]["tokens"], kept)}
+            made["advantages"] = made["advantages"] | {"tokens": only(made["advantages"]["tokens"], kept)}
         return made
 
     def describe(self) -> Mapping[str, object]:
@@ -77,8 +77,15 @@ def missing(columns: Mapping[str, pa.ChunkedArray], needs: Collection[str]) -> t
     return None
 
 
-def _only(column: Ragged | None, kept: np.ndarray) -> pa.Array | None:
-    if column is None or not kept.any():
+def only(column: Ragged | None, kept: np.ndarray | None = None) -> pa.Array | None:
+    """A ragged column with null for rows that are not kept, and for rows that are NaN throughout: not computed."""
+    if column is None:
+        return None
+    row = np.repeat(np.arange(column.n_rows), column.lengths)
+    unknown = np.bincount(row, np.isnan(column.values), minlength=column.n_rows)
+    computed = (unknown < column.lengths) | (column.lengths == 0)
+    kept = computed if kept is None else kept & computed
+    if not kept.any():
         return None
     lengths = np.where(kept, column.lengths, 0)
     offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)

@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from workbench.store.errors import StoreError
 from workbench.store.rows.ledger import Origins
+from workbench.store.rows.retention import only
 from workbench.store.schema import tables as declared
 from workbench.types import Event, Node, Plan, Pool, Ragged, Resume, Rollouts, Step, Text
 
@@ -190,7 +191,7 @@ def rollout_tables(step: int, rollouts: Rollouts, seen: Origins, pool: Pool, row
         },
         "completions": {
             **key, "text": r.text, "answer": r.answer, "tokens": r.tokens, "logp": r.logp, "entropy": r.entropy,
-            "role": r.role, "proximal": r.proximal, "current": r.current,
+            "role": r.role, "proximal": only(r.proximal), "current": r.current,
         },
         "rewards": {
             "step": step, "row": np.tile(row, len(parts)), "rollout_id": np.tile(r.id, len(parts)),

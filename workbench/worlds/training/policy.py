@@ -155,9 +155,9 @@ class Policy:
         values = np.zeros((2, len(lines.tokens.values)), np.float32)
         for sequences in self.cut(lines, np.flatnonzero(lines.tokens.lengths)):
             *found, mask = self.statistics(lines, sequences)
-            at = lines.tokens.offsets[np.concatenate(sequences)][:, None] + np.arange(mask.shape[1])
+            at = _places(lines, np.concatenate(sequences), mask)
             for column, value in zip(values, found, strict=True):
-                column[at[mask.cpu().numpy()]] = value[mask].float().cpu()
+                column[at] = value[mask].float().cpu()
         return Ragged(values[0], lines.tokens.offsets), Ragged(values[1], lines.tokens.offsets)
 
     def batch(self, lines: Lines, sequences: Sequence[np.ndarray], advantage: Advantage) -> Batch:
@@ -198,7 +198,8 @@ class Policy:
         *,
         constant: int = 1,
     ) -> Mapping[str, float | np.ndarray | str]:
-        """One optimiser step on the kept rows; returns scalars, and the columns loss (R,) and, if asked, more.
+        """One optimiser step on the kept rows; returns scalars, the columns loss_per_rollout (R,) and, if asked, more, and
+        logp_per_token, float32 like lines.tokens.values: log-probabilities before the step, NaN in rows not computed.
 
         Rows of advantage zero are not computed unless a penalty acts on them; they stay in every mean. Where nothing
         is left to compute there is no optimiser step and version stays. A loss or gradient that is not finite leaves
@@ -218,6 +219,8 @@ class Policy:
             share[name][kept] = value
         per_row = np.where(advantage.keep, 0.0, np.nan)
         norms = per_row.copy()
+        computed = np.isin(np.repeat(np.arange(total), lines.tokens.lengths), active)
+        before = np.where(computed, np.float32(0), np.float32(np.nan))
         tally = Tally()
         self.optimizer.zero_grad(set_to_none=True)
 
@@ -229,16 +232,21 @@ class Policy:
                     batch, rows, [loss, *penalties], advantage, share, None if idle else tally, norms
                 )
                 later.extend((rows, mean) for mean in means)
+                if not idle:
+                    drawn.append((rows, batch.logp.detach(), batch.mask))
             tally.settle()
             return tally
 
         later: list[tuple[np.ndarray, torch.Tensor]] = []
+        drawn: list[tuple[np.ndarray, torch.Tensor, torch.Tensor]] = []
         # where weights are divided, the others are in the middle of a pass: an error ends its process then
         tallies = processes.gather_results(passes) if self._pass is None else processes.gather(passes())
         for rows, mean in later:
             per_row[rows] += mean.double().cpu().numpy()
+        for rows, logp, mask in drawn:
+            before[_places(lines, rows, mask)] = logp[mask.bool()].float().cpu()
         summed = self.parameters if self._pass is None else []  # a sharded backward pass has added up its gradients
-        data_parallel.add_up(summed, tally, tallies, [per_row, norms], self.model.device)
+        data_parallel.add_up(summed, tally, tallies, [per_row, norms, before], self.model.device)
         norm, skipped = self._step(tally) if len(active) else (0.0, "")
         done = {
             **tally.scalars(),
@@ -249,6 +257,7 @@ class Policy:
             "seconds": time.perf_counter() - wall,
             "cpu_seconds": time.process_time() - cpu,
             "loss_per_rollout": per_row,
+            "logp_per_token": before,
         }
         if self.row_norms:
             done["grad_norm_per_rollout"] = norms
@@ -312,6 +321,11 @@ class Policy:
         """Take weights, optimiser and version from a folder that `save` wrote for the same architecture."""
         sharded = self._pass is not None
         self.version = saving.load_training(folder, self.model, self.optimizer, self.parameters, sharded=sharded)
+
+
+def _places(lines: Lines, rows: np.ndarray, mask: torch.Tensor) -> np.ndarray:
+    """Where the tokens of rows, of which mask (B, T) is true, stand in lines.tokens.values."""
+    return (lines.tokens.offsets[rows][:, None] + np.arange(mask.shape[1]))[mask.bool().cpu().numpy()]
 
 
 def _acts(advantage: Advantage) -> np.ndarray:
