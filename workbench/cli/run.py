@@ -20,6 +20,12 @@ def add_parser(commands: argparse._SubParsersAction) -> None:
     parser.add_argument(
         "--resume", metavar="RUN", help="go on from the newest checkpoint of this run, to the same last step"
     )
+    parser.add_argument(
+        "--allow",
+        default="",
+        metavar="NAMES",
+        help="what a resumed run may have otherwise than recorded: answers,stop,...",
+    )
     parser.set_defaults(command=_run)
 
 
@@ -30,4 +36,6 @@ def _run(args: argparse.Namespace) -> int:
     changes = {k: getattr(args, k) for k in ("steps", "seed", "store") if getattr(args, k) is not None}
     experiment = Experiment.from_toml(args.experiment).with_(**changes)
     port = args.port if args.dashboard else None
-    return terminal.watch(experiment, resume=args.resume, seconds=args.seconds, port=port, browser=not args.no_browser)
+    return terminal.watch(
+        experiment, resume=args.resume, allow=args.allow, seconds=args.seconds, port=port, browser=not args.no_browser
+    )

@@ -106,7 +106,15 @@ def interruptible() -> Iterator[list[int]]:
         signal.signal(signal.SIGTERM, terminate)
 
 
-def watch(experiment: Experiment, *, resume: str | None, seconds: float | None, port: int | None, browser: bool) -> int:
+def watch(
+    experiment: Experiment,
+    *,
+    resume: str | None,
+    allow: str = "",
+    seconds: float | None,
+    port: int | None,
+    browser: bool,
+) -> int:
     """Run an experiment in this terminal; returns the exit status. Under torchrun every process does, and the first prints."""
     began = time.perf_counter()
 
@@ -115,7 +123,9 @@ def watch(experiment: Experiment, *, resume: str | None, seconds: float | None, 
 
     with interruptible() as pressed, processes.joined(experiment.device):
         console.quiet = not processes.first()
-        with Run(experiment, resume=resume, on_status=tell) as run:
+        with Run(
+            experiment, resume=resume, allow=[name.strip() for name in allow.split(",") if name.strip()], on_status=tell
+        ) as run:
             console.print(str(run.pipeline))
             console.print(
                 f"run [bold]{run.run_id}[/] in store [bold]{experiment.store}[/]; {facts(run.world.describe())}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -50,6 +50,14 @@ class RunRecord:
             why = f"no checkpoint at step {state.step}: {error}"
             self.writer.event(Event("warning", "checkpoint", why), state.step)
 
+    def changed(self, what: Mapping[str, tuple[object, object]], step: int) -> None:
+        """Record in what a run that is resumed after a step differs from its record: name -> (recorded, now)."""
+        self.writer.command("resume", {"changed": what}, step)
+        for name, (before, now) in what.items():
+            self.writer.event(
+                Event("warning", "resume", f"resumed with another {name}: {before} before, {now} now"), step
+            )
+
     def failure(self, step: int, kind: str, why: str) -> None:
         """Record what ended the run; a writer that fails must not hide it."""
         with suppress(StoreError):
@@ -77,7 +85,11 @@ def _open_writer(spec: ExperimentSpec, state: RunState, resume: str | None) -> W
             run=resume,
             start=None if resume is None else state.step + 1,
             target=state.target,
-            world={**world.describe(), **({"processes": ranks} if ranks > 1 else {})},
+            world={
+                **world.describe(),
+                "fingerprint": world.fingerprint(),
+                **({"processes": ranks} if ranks > 1 else {}),
+            },
             who=state.pipeline.who(),
             retention=spec.tokens,
             needs=state.pipeline.needs,

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from typing import NamedTuple
 
 from workbench.pipeline import Pipeline, States
 from workbench.runs import checkpoints
@@ -18,12 +19,20 @@ from workbench.worlds.overlap import waiting
 from workbench.worlds.overlap.waiting import Kept
 
 
+class Resumed(NamedTuple):
+    """What a resumed run begins with: the steps that waited at its checkpoint, the states that they were planned with (see
+    `Overlap`), and what is other than recorded: name -> (recorded, now)."""
+
+    waiting: tuple[Sequence[Kept], Mapping[int, States]] = ((), {})
+    changed: Mapping[str, tuple[object, object]] = {}
+
+
 def resume(
-    spec: ExperimentSpec, state: RunState, queue: RequestQueue, run_id: str
-) -> tuple[Sequence[Kept], Mapping[int, States]]:
+    spec: ExperimentSpec, state: RunState, queue: RequestQueue, run_id: str, allow: Collection[str] = ()
+) -> Resumed:
     """Load the newest checkpoint of a run and fold the steps up to it; later ones will be made again.
 
-    Returns the steps that waited at the checkpoint, and the states that they were planned with, see `Overlap`."""
+    What the world is (`fingerprint`) must be what was recorded, except for the names in allow; ValueError otherwise."""
     folder, pool = checkpoints.folder_of_run(spec.store, run_id), state.world.pool
     found = checkpoints.newest(folder)
     if found is None:
@@ -35,6 +44,7 @@ def resume(
             f"steps={at + 20} (--steps {at + 20}) goes on to step {at + 20}"
         )
     with Store.open(spec.store) as store:
+        changed = _changed(store, state, run_id, allow)
         recorded, _ = store.pool(run_id)
         if list(recorded.ids) != list(pool.ids):
             raise ValueError(f"run {run_id} had other prompts than these tasks give; resume it with its tasks and seed")
@@ -55,7 +65,28 @@ def resume(
             if step.step in wanted:
                 folded[step.step] = state.states
     state.step = at
-    return kept, folded
+    return Resumed((kept, folded), changed)
+
+
+def _changed(store: Store, state: RunState, run_id: str, allow: Collection[str]) -> Mapping[str, tuple[object, object]]:
+    """What the world has otherwise than recorded, by name; ValueError for what is not allowed."""
+    world = store.sql("SELECT world FROM runs WHERE run = ?", [run_id])["world"].to_pylist()
+    before = dict(json.loads(world[0] or "{}").get("fingerprint", {}))
+    rows = store.sql("SELECT payload FROM commands WHERE run = ? AND kind = 'resume' ORDER BY step, seq", [run_id])
+    for payload in rows["payload"].to_pylist():
+        before |= {name: to for name, (_, to) in json.loads(payload or "{}").get("changed", {}).items()}
+    now = state.world.fingerprint()
+    if unknown := sorted(set(allow) - set(now)):
+        known = ", ".join(now) or "nothing, for this world is not compared"
+        raise ValueError(f"there is no {', '.join(unknown)} that could change; there are {known}")
+    changed = {name: (before[name], now[name]) for name in now if name in before and before[name] != now[name]}
+    if refused := [name for name in changed if name not in allow]:
+        told = "; ".join(f"{name} was {changed[name][0]} and is {changed[name][1]}" for name in refused)
+        raise ValueError(
+            f"run {run_id} was made with another {' and another '.join(refused)}: {told}. Resume it as it was, or say that "
+            f"this may change: --allow {','.join(refused)}, in Python allow={refused!r}"
+        )
+    return changed
 
 
 def _restore_commands(

@@ -8,7 +8,7 @@ Several processes may make a run together (`processes`): each holds a `Run` and 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 
@@ -17,8 +17,9 @@ import numpy as np
 from workbench.numerics.forks import trees_of
 from workbench.parallel import processes
 from workbench.parallel.watchdog import GRACE
-from workbench.pipeline import Pipeline, States, advance
+from workbench.pipeline import Pipeline, advance
 from workbench.runs.record import RunRecord
+from workbench.runs.resume import Resumed
 from workbench.runs.resume import resume as resume_run
 from workbench.runs.spec import ExperimentSpec
 from workbench.runs.state import RunState
@@ -28,7 +29,6 @@ from workbench.stages import Overlapping
 from workbench.store import StoreError
 from workbench.types import Rollouts, Step
 from workbench.worlds.overlap.overlap import Overlap
-from workbench.worlds.overlap.waiting import Kept
 
 
 class Run:
@@ -36,7 +36,7 @@ class Run:
 
     state: of the next step; commands change it. The run is done after state.target steps, experiment.steps; those made
     before a resume count. world: used and not closed, None builds the experiment's. on_status is called with what takes
-    long. queue: takes requests, where it was made before the run."""
+    long. allow: names of a world's `fingerprint` in which a resumed run may differ from its record. queue: takes requests, where it was made before the run."""
 
     def __init__(
         self,
@@ -44,6 +44,7 @@ class Run:
         *,
         world: Overlapping | None = None,
         resume: str | None = None,
+        allow: Collection[str] = (),
         on_status: Callable[[str], None] = lambda text: None,
         queue: RequestQueue | None = None,
     ) -> None:
@@ -69,16 +70,18 @@ class Run:
             self.evaluations: list[tuple[int, Rollouts]] = []
             self.last: Step | None = None
             self._recording = 0.0
-            waiting: tuple[Sequence[Kept], Mapping[int, States]] = (), {}
+            resumed = Resumed()
             if resume is not None:
                 on_status(f"resuming {resume}")
-                waiting = resume_run(experiment, self.state, self.queue, resume)
+                resumed = resume_run(experiment, self.state, self.queue, resume, allow)
             processes.barrier()  # what is recorded now hides what another process may still read
             self.record = RunRecord(experiment, self.state, resume)
+            if resumed.changed:
+                self.record.changed(resumed.changed, self.n_steps)
             self.queue.begin(self.state, self.record, on_status)
             self._overlap: Overlap | None = None
             if experiment.staleness:
-                self._overlap = Overlap(self.world, experiment.staleness, lambda: self.state.target, *waiting)
+                self._overlap = Overlap(self.world, experiment.staleness, lambda: self.state.target, *resumed.waiting)
                 self.record.save_waiting = self._overlap.save
             self._begun = self._closed = self._leaving = self._inside = False
             self._ends = ExitStack()

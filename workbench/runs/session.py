@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any
 
 from workbench.parallel import processes
@@ -45,7 +45,13 @@ class Session(Commands):
     """
 
     def __init__(
-        self, experiment: ExperimentSpec, *, world: Overlapping | None = None, resume: str | None = None, who: str = ""
+        self,
+        experiment: ExperimentSpec,
+        *,
+        world: Overlapping | None = None,
+        resume: str | None = None,
+        allow: Collection[str] = (),
+        who: str = "",
     ) -> None:
         self.experiment = experiment
         self.who = who
@@ -55,7 +61,7 @@ class Session(Commands):
         self.n_steps = 0
         self.last: Step | None = None
         self.run_id = ""
-        self._world, self._resume = world, resume
+        self._world, self._resume, self._allow = world, resume, allow
         self._queue = RequestQueue()
         self._stop = threading.Event()
         self._next: Pipeline | None = None
@@ -187,7 +193,12 @@ class Session(Commands):
         """Make the run; the status it ends with."""
         self._set_status("preparing")
         with Run(
-            self.experiment, world=self._world, resume=self._resume, on_status=self._report, queue=self._queue
+            self.experiment,
+            world=self._world,
+            resume=self._resume,
+            allow=self._allow,
+            on_status=self._report,
+            queue=self._queue,
         ) as run:
             self._run, self.run_id, self.n_steps = run, run.run_id, run.n_steps
             while not run.done and run.ready(self._stop.is_set, self._paused):

@@ -113,6 +113,10 @@ class Trainable(World, Protocol):
         """Facts for the table of runs, as JSON has them."""
         ...
 
+    def fingerprint(self) -> Mapping[str, object]:
+        """What results depend on, each as a value or a hash: a run that is resumed is asked whether it is still the same."""
+        ...
+
     def pieces(self) -> Mapping[str, np.ndarray]:
         """What the token ids stand for, as the store keeps it once with a run (`store.token_bytes`)."""
         ...
@@ -230,6 +234,10 @@ class BaseWorld:
     def describe(self) -> Mapping[str, object]:
         """The name of its class."""
         return {"world": type(self).__name__}
+
+    def fingerprint(self) -> Mapping[str, object]:
+        """Nothing is compared."""
+        return {}
 
     def pieces(self) -> Mapping[str, np.ndarray]:
         """No token has a text."""

@@ -15,6 +15,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 import numpy as np
 
+from workbench.tasks.fingerprint import source_of
 from workbench.tasks.process import START_SECONDS, Gone, Hang, Worker, order_of
 from workbench.tasks.verifiers import REWARDS, Verdicts
 from workbench.types import Pool
@@ -69,6 +70,7 @@ class Isolated:
         self.name = verify if isinstance(verify, str) else getattr(verify, "__qualname__", type(verify).__name__)
         self.timeout, self.rewards, self.parts, self.memory = timeout, rewards, tuple(parts), memory
         self._order = order_of(verify)
+        self.source = source_of(verify)
         self._lock = threading.Lock()
         self._seats = [_Seat() for _ in range(workers or spare_cores())]
         self._queue: ThreadPoolExecutor | None = None

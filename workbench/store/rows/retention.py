@@ -84,12 +84,12 @@ def only(column: Ragged | None, kept: np.ndarray | None = None) -> pa.Array | No
     row = np.repeat(np.arange(column.n_rows), column.lengths)
     unknown = np.bincount(row, np.isnan(column.values), minlength=column.n_rows)
     computed = (unknown < column.lengths) | (column.lengths == 0)
-    kept = computed if kept is None else kept & computed
-    if not kept.any():
+    left = computed if kept is None else kept & computed
+    if not left.any():
         return None
-    lengths = np.where(kept, column.lengths, 0)
+    lengths = np.where(left, column.lengths, 0)
     offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
-    return pa.ListArray.from_arrays(pa.array(offsets), pa.array(column.take(kept).values), mask=pa.array(~kept))
+    return pa.ListArray.from_arrays(pa.array(offsets), pa.array(column.take(left).values), mask=pa.array(~left))
 
 
 def _uniform(text: str) -> float:

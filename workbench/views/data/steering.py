@@ -175,6 +175,8 @@ def _sentence(kind: str, payload: Mapping[str, Any], words: Mapping[str, str] = 
     if kind == "undo":
         wanted = str(payload.get("id") or "")
         return f"undo {words.get(wanted, wanted)}" if wanted else "undo the last command that lasts"
+    if kind == "resume" and payload.get("changed"):
+        return f"resumed with another {', another '.join(payload['changed'])}"
     return {"resume": "go on", "checkpoint": "save the weights"}.get(kind, kind)
 
 

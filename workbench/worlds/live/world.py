@@ -6,7 +6,7 @@ import os
 import time
 import warnings
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from copy import copy
 from dataclasses import replace
 from functools import cached_property, partial
@@ -23,6 +23,7 @@ from workbench.parallel import processes
 from workbench.pipeline.fates import fates
 from workbench.stages import BaseWorld, Branch, LossFn, Overlapping, Prune
 from workbench.store.token_bytes import pieces_of
+from workbench.tasks import fingerprint
 from workbench.types import Advantage, Plan, Pool, Rollouts
 from workbench.worlds.engines.attention import use_grouped
 from workbench.worlds.engines.choice import pick
@@ -162,6 +163,7 @@ class LiveWorld(BaseWorld):
         self.prefix, self.pool, self.evaluation = self._fitted[:3]
         trained = trained.to(device, torch.float32).eval()  # type: ignore[arg-type] - eval: no dropout, so trainer and sampler agree
         use_grouped(trained)
+        self._model = fingerprint.digest(_sampled(trained))
         self.passes = checked_passes(trained, self.longest)
         self.parameters = trained.num_parameters()
         if rank := more.pop("lora", 0):
@@ -412,6 +414,21 @@ class LiveWorld(BaseWorld):
         """What the token ids stand for, kept once with a run; see `store.token_bytes`."""
         return pieces_of(self.tokenizer)
 
+    def fingerprint(self) -> Mapping[str, object]:
+        """See `Trainable`. template: the tokens of all prompts; model: its weights as they were when the world was made."""
+        pools, task = (self.pool, self.evaluation), self.task
+        return {
+            "answers": fingerprint.of_pool(self.pool),
+            "evaluation": fingerprint.of_pool(self.evaluation),
+            "verifier": fingerprint.of_verifier(task),
+            "timeout": getattr(task, "timeout", None),
+            "stop": list(task.stop),
+            "template": fingerprint.digest(self.prefix(pool, row) for pool in pools for row in range(len(pool))),
+            "max_tokens": self.max_tokens,
+            "temperature": self.temperature,
+            "model": self._model,
+        }
+
     def describe(self) -> dict[str, object]:
         """Facts of this world for the runs table."""
         return {
@@ -440,3 +457,12 @@ class LiveWorld(BaseWorld):
             "memory_needed": self.memory_needed(),
             "torch": torch.__version__,
         }
+
+
+@torch.no_grad()
+def _sampled(model: PreTrainedModel) -> Iterator[object]:
+    """Names, shapes and some values of each weight of a model."""
+    named = list(model.named_parameters())
+    some = [p.reshape(-1)[:: max(1, p.numel() // 64)] for _, p in named]
+    yield from ((name, tuple(p.shape)) for name, p in named)
+    yield torch.cat(some).float().cpu().numpy().tobytes().hex()

@@ -1,0 +1,75 @@
+"""Fingerprint of a task: short hashes of its answers, its verifier and its limits, which a resumed run compares."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import fields, is_dataclass
+from hashlib import blake2b
+from importlib.machinery import PathFinder
+from pathlib import Path
+
+import numpy as np
+
+from workbench.types import Pool
+
+
+def digest(parts: Iterable[object]) -> str:
+    """16 hexadecimal digits of the texts of parts, in order; the same on every machine."""
+    hashed = blake2b(digest_size=8)
+    for part in parts:
+        text = str(part).encode("utf-8", "surrogatepass")
+        hashed.update(len(text).to_bytes(8, "big") + text)
+    return hashed.hexdigest()
+
+
+def of_pool(pool: Pool) -> str:
+    """The digest of a pool's reference answers, and of what else of its rows a verifier may read, in order."""
+    extra = [name for name in sorted(pool.extra) if np.asarray(pool.extra[name]).dtype == object]
+    columns = (pool.answer, pool.prefix, pool.stratum, *(pool.extra[name] for name in extra))
+    return digest(value for row in zip(*columns, strict=True) for value in row)
+
+
+def of_verifier(task: object) -> str:
+    """The digest of a task's verifier: its class and settings, and the source text of what a researcher wrote; of the class of
+    a task that judges by itself."""
+    return digest([_identity(getattr(task, "verifier", type(task)))])
+
+
+def source_of(verify: Callable | str) -> str:
+    """The source text of a verifier given as a function or as 'package.module:function', without importing it."""
+    if isinstance(verify, str):
+        module, _, name = verify.partition(":")
+        found, where = None, None
+        for k in range(1, module.count(".") + 2):
+            found = PathFinder.find_spec(".".join(module.split(".")[:k]), where)
+            if found is None:
+                return verify
+            where = found.submodule_search_locations
+        path = Path(found.origin) if found is not None and found.origin else None
+        return f"{name}\n{path.read_text(encoding='utf-8', errors='replace')}" if path and path.is_file() else verify
+    for what in (inspect.unwrap(verify), type(verify)):
+        try:
+            return inspect.getsource(what)  # type: ignore[arg-type]
+        except (OSError, TypeError):
+            continue
+    code = getattr(verify, "__code__", None)
+    return getattr(verify, "__qualname__", type(verify).__qualname__) + (
+        f"{code.co_code!r}{code.co_consts!r}" if code else ""
+    )
+
+
+def _identity(value: object) -> str:
+    if isinstance(source := getattr(value, "source", None), str):
+        return f"{type(value).__qualname__} {source}"
+    if is_dataclass(value) and not isinstance(value, type):
+        settings = {f.name: _identity(getattr(value, f.name)) for f in fields(value)}
+        return f"{type(value).__qualname__} {json.dumps(settings)}"
+    if isinstance(value, Mapping):
+        return json.dumps({str(k): _identity(v) for k, v in value.items()}, sort_keys=True)
+    if isinstance(value, (list, tuple)):
+        return json.dumps([_identity(v) for v in value])
+    if callable(value):
+        return source_of(value)
+    return str(value)
