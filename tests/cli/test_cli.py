@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import subprocess
 import sys
@@ -21,6 +22,41 @@ def test_demo_in_a_simulated_world_ends_with_a_summary(tmp_path, capsys) -> None
     assert "next" in shown
     with Store.open(store) as opened:
         assert opened.sql("select max(step) as last from steps").to_pylist() == [{"last": 5}]
+
+
+def test_a_demo_names_columns_and_options_of_its_table(tmp_path, capsys) -> None:
+    rows = [{"ask": f"What is {i} + 1?", "gold": str(i + 1), "level": "easy"} for i in range(30)] + [
+        {"ask": "?", "gold": "3 or 4"}
+    ]
+    (tmp_path / "t.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    demo = [
+        "demo",
+        "--model",
+        "tiny",
+        "--steps",
+        "1",
+        "--no-dashboard",
+        "--store",
+        str(tmp_path / "s"),
+        "--tasks",
+        str(tmp_path / "t.jsonl"),
+    ]
+    assert main(demo) == 2
+    assert "--columns prompt=..." in capsys.readouterr().err
+    options = ["--task-options", "verifier=numeric", "max_tokens=4", "bad_golds=0.01"]
+    assert main([*demo, "--columns", "prompt=ask,answer=gold", *options]) == 2
+    assert 'keep them with bad_golds = "allow"' in capsys.readouterr().err.replace("\n", " ")
+    assert main([*demo, "--columns", "prompt=ask,answer=gold", *options[:-1], "bad_golds=allow"]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "Columns not used: level." in shown
+    assert (
+        "1 of 31 reference answers (3.2%) fail their own verifier numeric: row 31 '3 or 4' is not one number. They were kept."
+        in shown
+    )
+    with Store.open(tmp_path / "s") as store:
+        world = json.loads(store.sql("select world from runs").to_pylist()[0]["world"])
+        assert world["task_notes"][0] == "Columns not used: level."
+    assert main([*demo, "--columns", "ask"]) == 2
 
 
 def test_a_second_demo_is_a_new_run_and_resume_goes_on(tmp_path) -> None:

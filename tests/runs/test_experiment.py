@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 
-from workbench import Budget, Experiment, Store
+from workbench import Budget, Experiment, Store, tasks
 from workbench.runs.run import Run
 from workbench.runs.steering.remote import Remote
 from workbench.store import StoreError
@@ -26,6 +28,27 @@ def test_toml_round_trip(tmp_path) -> None:
     path = tmp_path / "experiment.toml"
     path.write_text(experiment.to_toml())
     assert Experiment.from_toml(path).to_dict() == experiment.to_dict()
+
+
+def test_a_verifier_beside_the_toml_file_is_found(tmp_path, monkeypatch) -> None:
+    (tmp_path / "mine.py").write_text("def half(completion, answer):\n    return 0.5 * (completion == answer)\n")
+    rows = [{"prompt": f"{i}?", "answer": str(i)} for i in range(12)]
+    (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    monkeypatch.chdir("/")
+    for name in ("mine:half", "mine.py:half"):
+        experiment = SMALL.with_(
+            model="tiny", world={}, tasks=str(tmp_path / "rows.jsonl"), task_options={"verifier": name, "max_tokens": 4},
+            eval_sets={"more": {"source": str(tmp_path / "rows.jsonl"), "verifier": name, "size": 3}},
+        )  # fmt: skip
+        (tmp_path / "e.toml").write_text(experiment.to_toml())
+        found = Experiment.from_toml(tmp_path / "e.toml")
+        assert found.task_options["verifier"] == found.eval_sets["more"]["verifier"] == f"{tmp_path}/mine.py:half"
+        assert Experiment.from_dict(found.to_dict()).to_dict() == found.to_dict()
+    task = tasks.load(found.tasks, **found.task_options)
+    assert task.verifier([task.pool.answer[0]], task.pool, np.array([0])).reward.tolist() == [0.5]
+    task.verifier.close()
+    with pytest.raises(FileNotFoundError, match=r"there is no file /nowhere\.py for the verifier"):
+        tasks.load(rows, verifier="nowhere.py:half")
 
 
 def test_unknown_key_names_the_known_ones() -> None:

@@ -152,3 +152,176 @@ def test_the_verifier_looks_at_a_number_at_the_end_of_reasoning():
     v = task.verifier([f"3 apples and then \\boxed{{{gold}}} of 99", "no idea"], task.pool, np.array([row, row]))
     assert v.correct.tolist() == [1.0, 0.0]
     assert v.answer.tolist() == [gold, None]
+
+
+def test_ids_follow_content_whatever_rows_stand_around():
+    ids = lambda rows: set(tasks.load(rows, evaluation=1).pool.ids) | set(tasks.load(rows, evaluation=1).evaluation.ids)  # noqa: E731
+    before = ids(SUMS)
+    assert ids(SUMS[::-1]) == before
+    assert ids([{"prompt": "New?", "answer": "1"}, *SUMS]) > before
+    assert ids([*SUMS, *SUMS]) == before
+
+
+@pytest.mark.parametrize(
+    "twins", [("a question", "a question "), ("a question\r\n", "a question"), ("a  question", "a\u00a0question"), ("caf\u00e9?", "cafe\u0301?"),
+              ("\ufeffa question", "a question"), ("a\u200b question", "a question")],
+)  # fmt: skip
+def test_near_copies_stay_on_one_side(twins, tmp_path):
+    for extra in range(20):
+        rows = [{"prompt": t, "answer": "1"} for t in twins] + [
+            {"prompt": f"f {extra} {i}", "answer": "2"} for i in range(6)
+        ]
+        task = tasks.load(rows, evaluation=3)
+        assert len({*task.pool.text} & {*twins}) in (0, 2)
+    apart = tasks.load(rows, evaluation=[{"prompt": twins[0], "answer": "1"}])
+    assert not {*apart.pool.text} & {*twins}
+    turns = [{"role": "user", "content": twins[1]}]
+    assert not {*tasks.load(rows, evaluation=[{"prompt": turns, "answer": "1"}]).pool.text} & {*twins}
+
+
+def test_ids_of_two_tables_say_nothing_of_one_another():
+    task = tasks.load(
+        [{**r, "id": str(i)} for i, r in enumerate(SUMS)],
+        evaluation=[{"prompt": f"Capital {i}?", "answer": "x", "id": str(i)} for i in range(5)],
+    )
+    assert len(task.pool) == 40
+    assert not set(task.pool.ids) & set(task.evaluation.ids)
+
+
+TEXTS = ["007", "1.50", "2024-01-02", "True", "1e5", "0x1F", "NA", "+3", "1,000", "two\nlines", "\u2028 x"]
+
+
+@pytest.mark.parametrize("end", [".csv", ".tsv", ".csv.gz", ".tsv.gz"])
+def test_cells_of_a_text_table_stay_as_they_are_written(tmp_path, end):
+    import csv
+    import gzip
+
+    opened = gzip.open if end.endswith(".gz") else open
+    with opened(tmp_path / f"t{end}", "wt", newline="", encoding="utf-8") as file:
+        out = csv.writer(file, delimiter="\t" if "tsv" in end else ",")
+        out.writerows([["id", "prompt", "answer"], *([f"0{i}", f"q{i}?", a] for i, a in enumerate(TEXTS))])
+    task = tasks.load(tmp_path / f"t{end}", evaluation=1)
+    assert task.name == "t"
+    got = dict(zip([*task.pool.ids, *task.evaluation.ids], [*task.pool.answer, *task.evaluation.answer], strict=True))
+    assert got == {f"0{i}": a for i, a in enumerate(TEXTS)}
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [("prompt,answer\na,1,2\n", "line 2: 3 cells where the header has 2"), ("prompt,prompt\na,1\n", "the column 'prompt' more than once"),
+     ("prompt,answer\na,\nb,1\n", "row 1: the answer is null"), ('prompt,answer\n"a,1\n', "line 2: unexpected end of data")],
+)  # fmt: skip
+def test_what_a_text_table_is_told(tmp_path, text, message):
+    (tmp_path / "t.csv").write_text(text)
+    with pytest.raises(ValueError, match=message):
+        tasks.load(tmp_path / "t.csv")
+
+
+def test_numbers_are_written_without_a_needless_point_or_exponent(tmp_path):
+    import pyarrow as pa
+    import pyarrow.parquet
+
+    whole = [{"prompt": f"{i}?", "answer": a} for i, a in enumerate([72.0, 1e22, 1e-7, 2.5, 10**30])]
+    task = tasks.load(whole, evaluation=1, id="prompt")
+    got = dict(zip([*task.pool.ids, *task.evaluation.ids], [*task.pool.answer, *task.evaluation.answer], strict=True))
+    assert [got[f"{i}?"] for i in range(5)] == ["72", "1" + "0" * 22, "0.0000001", "2.5", "1" + "0" * 30]
+    table = {
+        "prompt": ["a?", "b?", "c?"],
+        "answer": pa.array([0.1, 72, 3], pa.float32()),
+        "id": pa.array([1.0, None, 3.0]),
+    }
+    pa.parquet.write_table(pa.table(table), tmp_path / "t.parquet")
+    task = tasks.load(tmp_path / "t.parquet", evaluation=1)
+    assert {*task.pool.answer, *task.evaluation.answer} == {"0.1", "72", "3"}
+    assert {"1", "3"} < {*task.pool.ids, *task.evaluation.ids}
+    with pytest.raises(ValueError, match="row 1: the answer is inf"):
+        tasks.load([{"prompt": "a", "answer": float("inf")}])
+
+
+def test_a_folder_of_shards_and_compressed_lines(tmp_path):
+    import gzip
+
+    import pyarrow as pa
+    import pyarrow.parquet
+
+    for i in range(2):
+        pa.parquet.write_table(
+            pa.Table.from_pylist(SUMS[20 * i : 20 * i + 20]), tmp_path / f"train-0000{i}-of-00002.parquet"
+        )
+    pa.parquet.write_table(pa.Table.from_pylist(SUMS[:5]), tmp_path / "test-00000-of-00001.parquet")
+    (tmp_path / "dataset_infos.json").write_text("{}")
+    task = tasks.load(tmp_path)
+    assert (task.name, len(task.pool) + len(task.evaluation)) == (tmp_path.name, 40)
+    assert len(tasks.load(tmp_path, split="test", evaluation=1).pool) == 4
+    with pytest.raises(ValueError, match="has no split 'dev'; there are test, train"):
+        tasks.load(tmp_path, split="dev")
+    lines = tmp_path / "lines"
+    lines.mkdir()
+    with gzip.open(lines / "a.jsonl.gz", "wt") as file:
+        file.write("\n".join(map(json.dumps, SUMS[:20])))
+    write(lines / "b.jsonl", SUMS[20:])
+    assert {*tasks.load(lines).pool.ids} == {*task.pool.ids}
+    assert len(tasks.load(lines / "a.jsonl.gz").pool) == 18
+    (tmp_path / "none").mkdir()
+    with pytest.raises(ValueError, match="the folder none has no table"):
+        tasks.load(tmp_path / "none")
+    (tmp_path / "broken.jsonl.gz").write_bytes(b"no gzip")
+    with pytest.raises(ValueError, match=r"broken.jsonl.gz cannot be read"):
+        tasks.load(tmp_path / "broken.jsonl.gz")
+
+
+def test_nested_columns_and_messages_with_parts():
+    rows = [
+        {
+            "prompt": [{"role": "user", "content": [{"type": "text", "text": f"What is {i} + "}, {"type": "text", "text": "1?"}]}],
+            "reward_model": {"ground_truth": str(i + 1), "style": "rule"},
+            "extra_info": {"index": i},
+        }
+        for i in range(10)
+    ]  # fmt: skip
+    task = tasks.load(rows, answer="reward_model.ground_truth", id="extra_info.index", verifier="numeric", evaluation=1)
+    row = task.pool.ids.tolist().index("7") if "7" in task.pool.ids else task.pool.ids.tolist().index("8")
+    assert task.pool.text[row] == f"What is {task.pool.ids[row]} + 1?"
+    assert int(task.pool.answer[row]) == int(task.pool.ids[row]) + 1
+    assert task.notes == ()
+    with pytest.raises(ValueError, match=r"its columns are prompt, reward_model.ground_truth, .*--columns answer="):
+        tasks.load(rows)
+    rows[0]["prompt"][0]["content"].append({"type": "image", "image": "cat.png"})
+    with pytest.raises(ValueError, match="row 1: a message holds image"):
+        tasks.load(rows, answer="reward_model.ground_truth")
+
+
+def test_columns_that_are_not_used_are_told_once():
+    rows = [{**r, "level": i % 3, "source": "made", "empty": None} for i, r in enumerate(SUMS)]
+    assert tasks.load(rows).notes == ("Columns not used: level, source.",)
+    assert tasks.load(rows, stratum="level", ignore=["source"]).notes == ()
+    assert tasks.load([{"question": r["prompt"], "answer": r["answer"]} for r in SUMS]).notes == (
+        "The prompt is the column 'question', for rows has none named prompt.",
+    )
+    with pytest.raises(ValueError, match="no column 'sauce' to ignore"):
+        tasks.load(rows, ignore=["sauce"])
+
+
+@pytest.mark.parametrize(
+    "column", [{"image": {"bytes": b"x", "path": None}}, {"pictures": [b"x"]}, {"tools": [{"name": "search"}]}, {"system": "Be brief."},
+               {"audio": "a.wav"}],
+)  # fmt: skip
+def test_columns_that_a_model_cannot_be_asked_without_are_refused(column):
+    rows = [{**r, **column} for r in SUMS]
+    name = next(iter(column))
+    with pytest.raises(ValueError, match=rf"the column '{name}' holds .*ignore=\['{name}'\]"):
+        tasks.load(rows)
+    assert tasks.load(rows, ignore=[name]).notes == ()
+    assert len(tasks.load([{**r, name: None} for r in SUMS]).pool) == 36
+
+
+def test_a_verifier_finds_the_other_columns_in_its_row():
+    def in_range(completion, answer, row):
+        return row["low"] <= int(completion) <= row["limits"]["high"] and row["stratum"] == "all"
+
+    rows = [{**r, "low": i, "limits": {"high": i + 2}} for i, r in enumerate(SUMS)]
+    task = tasks.load(rows, verifier=in_range, evaluation=1)
+    assert "Columns not used: low, limits; the verifier finds them in row." in task.notes
+    row = task.pool.text.tolist().index("What is 7 + 7?")
+    assert task.verifier(["9", "10"], task.pool, np.array([row, row])).correct.tolist() == [1.0, 0.0]
+    task.verifier.close()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import json
+from collections.abc import Sequence
 from pathlib import Path
 
 from workbench.models import needs
@@ -15,6 +17,16 @@ def add_parser(commands: argparse._SubParsersAction) -> None:
     parser.add_argument("--seconds", type=float, help="stop after this time, whatever the step")
     parser.add_argument("--model", default="smollm2", help="smollm2 (default), tiny, a transformers folder or a hub id")
     parser.add_argument("--tasks", default="default", help="default, five, a JSONL file, ... (default: %(default)s)")
+    parser.add_argument(
+        "--columns", default="", metavar="prompt=question,answer=gold", help="columns of the table of --tasks"
+    )
+    parser.add_argument(
+        "--task-options",
+        nargs="+",
+        default=[],
+        metavar="NAME=VALUE",
+        help="of the table of --tasks, as in TOML: verifier=numeric bad_golds=allow max_tokens=64",
+    )
     parser.add_argument("--pipeline", default="grpo + mopps", help="methods (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--store", default="store", help="folder or URL where runs are kept (default: ./%(default)s)")
@@ -37,6 +49,20 @@ def add_parser(commands: argparse._SubParsersAction) -> None:
     parser.set_defaults(command=_demo)
 
 
+def named(pairs: Sequence[str]) -> dict[str, object]:
+    """Options written as name=value; a value is a number, a truth value or a list where JSON reads it so, else a text."""
+    found: dict[str, object] = {}
+    for pair in pairs:
+        name, equals, text = pair.partition("=")
+        if not (name and equals):
+            raise ValueError(f"{pair!r} is not written as name=value")
+        try:
+            found[name.strip()] = json.loads(text)
+        except json.JSONDecodeError:
+            found[name.strip()] = text
+    return found
+
+
 def _demo(args: argparse.Namespace) -> int:
     from workbench.cli import terminal
     from workbench.runs.experiment import Experiment
@@ -49,8 +75,15 @@ def _demo(args: argparse.Namespace) -> int:
     else:
         model = SIM if args.sim else terminal.available(args.model, args.wheel)
         steps = args.steps or {"tiny": 120, SIM: 200}.get(model, 60)
+        options = named([*filter(None, args.columns.split(",")), *args.task_options])
         experiment = Experiment(
-            model=model, tasks=args.tasks, pipeline=args.pipeline, steps=steps, seed=args.seed, store=args.store
+            model=model,
+            tasks=args.tasks,
+            task_options=options,
+            pipeline=args.pipeline,
+            steps=steps,
+            seed=args.seed,
+            store=args.store,
         )
     if (short := needs.memory_warning(needs.NEEDS_GIB.get(experiment.model, 0))) is not None:
         print(short)

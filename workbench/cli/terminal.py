@@ -130,6 +130,8 @@ def watch(
             console.print(
                 f"run [bold]{run.run_id}[/] in store [bold]{experiment.store}[/]; {facts(run.world.describe())}"
             )
+            for note in run.world.describe().get("task_notes", ()):  # type: ignore[attr-defined]
+                console.print(note, markup=False)
             with dashboard(experiment.store, run.run_id, None if console.quiet else port, browser) as server:
                 deadline = began + seconds if seconds else float("inf")
                 tally = train(run, lambda: bool(pressed) or time.perf_counter() >= deadline)

@@ -32,7 +32,8 @@ class Experiment(ExperimentSpec):
     "drop" or "truncate_left"; see `worlds.live.prompts.fitted`.
     world and task_options are passed on to the world and to the task. eval_every steps (and at the start and the end) the fixed evaluation set is scored; 0 turns it off.
     eval_samples: rollouts of each evaluation prompt, the most that pass@k can be asked for; 0 is the world's default, 4.
-    eval_sets: more evaluation sets by name, each a task as in `tasks`; scored with the first, kept apart by name.
+    eval_sets: more evaluation sets by name, each a task as in `tasks`, or {"source": ..., "answer": "gold", ...} with
+    options of its own; scored with the first, kept apart by name. See `tasks.with_sets`.
     staleness: updates that the policy which samples a step may be behind the one trained on it, at most; 0 trains on each
     step before the next is generated, 1 generates the next one meanwhile. See `worlds.overlap.overlap`.
 

@@ -38,7 +38,7 @@ class ExperimentSpec:
     seed: int = 0
     eval_every: int = 20
     eval_samples: int = 0
-    eval_sets: Mapping[str, str | list[str]] = field(default_factory=dict)
+    eval_sets: Mapping[str, str | list[str] | Mapping[str, object]] = field(default_factory=dict)
     checkpoint_every: int = 20
     staleness: int = 0
     store: str = "store"
@@ -82,13 +82,15 @@ class ExperimentSpec:
 
     @classmethod
     def from_toml(cls, path: str | Path) -> Self:
-        """An experiment from a TOML file: top-level keys are the fields, [[pipeline]] the methods."""
+        """An experiment from a TOML file: top-level keys are the fields, [[pipeline]] the methods.
+
+        A verifier "my_rewards:function" or "my_rewards.py:function" whose file stands beside the TOML file is that one."""
         with Path(path).open("rb") as file:
             try:
                 data = tomllib.load(file)
             except tomllib.TOMLDecodeError as error:
                 raise ValueError(f"{path} is not valid TOML: {error}") from error
-        return cls.from_dict(data)
+        return cls.from_dict(beside(Path(path), data))
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, as `from_dict` reads it and the runs table keeps it."""
@@ -173,6 +175,17 @@ class ExperimentSpec:
             if f.name != "pipeline"
         )
         return f"<table>{rows}</table>{Pipeline.parse(self.pipeline)._repr_html_()}"
+
+
+def beside(toml: Path, data: dict[str, Any]) -> dict[str, Any]:
+    """What a TOML file says of an experiment, with verifiers by the whole paths of their files where they stand beside it."""
+    for options in (data.get("task_options"), *data.get("eval_sets", {}).values()):
+        if isinstance(options, dict) and "verifier" in options:
+            module, _, name = str(options["verifier"]).rpartition(":")
+            file = toml.absolute().parent / (module if module.endswith(".py") else module.replace(".", "/") + ".py")
+            if module and file.is_file():
+                options["verifier"] = f"{file}:{name}"
+    return data
 
 
 def _toml(value: object) -> str:

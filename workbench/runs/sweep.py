@@ -21,6 +21,7 @@ from workbench.parallel import processes
 from workbench.pipeline import Pipeline
 from workbench.runs.experiment import Experiment
 from workbench.runs.run import Run
+from workbench.runs.spec import beside
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,9 @@ class Sweep:
             wrong = f"unknown keys {', '.join(unknown)}" if unknown else "no pipelines"
             raise ValueError(f"{path} has {wrong}; a sweep is [experiment] and [sweep] with pipelines and seeds")
         return cls(
-            Experiment.from_dict(data.get("experiment", {})), tuple(sweep["pipelines"]), tuple(sweep.get("seeds", (0,)))
+            Experiment.from_dict(beside(Path(path), data.get("experiment", {}))),
+            tuple(sweep["pipelines"]),
+            tuple(sweep.get("seeds", (0,))),
         )
 
     def experiments(self) -> Iterator[Experiment]:

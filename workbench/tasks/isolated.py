@@ -7,6 +7,7 @@ and started again. `submit` returns at once: finished batches are judged while t
 
 from __future__ import annotations
 
+import json
 import os
 import threading
 import warnings
@@ -45,8 +46,8 @@ class Isolated:
     """A researcher's verifier, `verify(completion, answer)` or `verify(completion, answer, row)`.
 
     It returns a bool, a number, or a mapping with "reward" and, if it likes, "correct" (0 or 1), "answer" (text) and
-    further named parts, None or NaN for a part that does not apply; row is a mapping with id, text, prefix, stratum and
-    messages. Without "correct" a reward of at least 1, within 1e-9, counts as correct. parts: the names of the parts it returns, so that every step has the same columns.
+    further named parts, None or NaN for a part that does not apply; row is a mapping with id, text, prefix, stratum,
+    messages, and the columns of the table that have no role, under their names. Without "correct" a reward of at least 1, within 1e-9, counts as correct. parts: the names of the parts it returns, so that every step has the same columns.
     memory: bytes of address space each process may use, None for no limit (a verifier that loads CUDA needs None).
     workers: processes, None for half of the cores. A verifier that keeps something between calls keeps it per process.
     """
@@ -171,6 +172,7 @@ class Isolated:
         }
         if worker.with_row:
             job["row"] = {
+                **(json.loads(pool.extra["row"][row] or "{}") if "row" in pool.extra else {}),
                 "id": pool.ids[row],
                 "text": pool.text[row],
                 "prefix": pool.prefix[row],

@@ -78,6 +78,10 @@ def _verifier(
             import math_verify  # noqa: F401
         except ImportError:
             raise ImportError("the math-verify verifier needs `pip install rollout-workbench[math]`") from None
+    elif isinstance(chosen, str) and ".py:" in chosen:
+        chosen = str(Path(chosen.rpartition(":")[0]).absolute()) + chosen[chosen.rindex(":") :]
+        if not Path(chosen.rpartition(":")[0]).is_file():
+            raise FileNotFoundError(f"there is no file {chosen.rpartition(':')[0]} for the verifier")
     elif isinstance(chosen, str) and ":" not in chosen:
         known = ", ".join([*KINDS, "math-verify"])
         raise ValueError(f"no verifier {chosen!r}; there are {known}, 'package.module:function' and any function")

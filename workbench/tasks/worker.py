@@ -33,10 +33,14 @@ class NotANumber(ValueError):
 
 
 def load(order: Mapping[str, str]) -> Callable:
-    """The verifier of an order: {"import": "package.module:function"} or {"pickle": base64}."""
+    """The verifier of an order: {"import": "package.module:function", or "/path/file.py:function"} or {"pickle": base64}."""
     if "import" not in order:
         return pickle.loads(base64.b64decode(order["pickle"]))
     module, _, path = order["import"].partition(":")
+    if module.endswith(".py"):
+        folder, _, file = module.rpartition("/")
+        sys.path.insert(0, folder)
+        module = file.removesuffix(".py")
     thing = importlib.import_module(module)
     for name in path.split("."):
         thing = getattr(thing, name)

@@ -434,6 +434,7 @@ class LiveWorld(BaseWorld):
         return {
             "world": "live",
             "task": self.task.name,
+            "task_notes": list(getattr(self.task, "notes", ())),
             "model": self.name,
             "parameters": self.parameters,
             "weights": "float32",
