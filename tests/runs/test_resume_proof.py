@@ -92,8 +92,9 @@ def test_another_answer_is_refused(tmp_path):
 
 
 def test_a_verifier_is_its_source_and_its_settings(tmp_path, monkeypatch):
-    assert of_verifier(type("T", (), {"verifier": Graded()})) != of_verifier(
-        type("T", (), {"verifier": Graded("binary")})
+    pool = tasks.load("five", size=100).pool
+    assert of_verifier(type("T", (), {"verifier": Graded(), "pool": pool})) != of_verifier(
+        type("T", (), {"verifier": Graded("binary"), "pool": pool})
     )
     (tmp_path / "my_rewards.py").write_text("def right(completion, answer):\n    return completion == answer\n")
     monkeypatch.syspath_prepend(tmp_path)

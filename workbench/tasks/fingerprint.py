@@ -9,10 +9,20 @@ from dataclasses import fields, is_dataclass
 from hashlib import blake2b
 from importlib.machinery import PathFinder
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 
 from workbench.types import Pool
+
+
+class Judged(Protocol):
+    """A task, as far as its verifier is concerned."""
+
+    @property
+    def pool(self) -> Pool:
+        """The prompts."""
+        ...
 
 
 def digest(parts: Iterable[object]) -> str:
@@ -26,15 +36,15 @@ def digest(parts: Iterable[object]) -> str:
 
 def of_pool(pool: Pool) -> str:
     """The digest of a pool's reference answers, and of what else of its rows a verifier may read, in order."""
-    extra = [name for name in sorted(pool.extra) if np.asarray(pool.extra[name]).dtype == object]
+    extra = [n for n in sorted(pool.extra) if n != "kind" and np.asarray(pool.extra[n]).dtype == object]
     columns = (pool.answer, pool.prefix, pool.stratum, *(pool.extra[name] for name in extra))
     return digest(value for row in zip(*columns, strict=True) for value in row)
 
 
-def of_verifier(task: object) -> str:
-    """The digest of a task's verifier: its class and settings, and the source text of what a researcher wrote; of the class of
-    a task that judges by itself."""
-    return digest([_identity(getattr(task, "verifier", type(task)))])
+def of_verifier(task: Judged) -> str:
+    """The digest of a task's verifier: its class, its settings, the kinds of answers and the source text of what a researcher
+    wrote; of the class of a task that judges by itself."""
+    return digest([_identity(getattr(task, "verifier", type(task))), *task.pool.extra.get("kind", ())])
 
 
 def source_of(verify: Callable | str) -> str:
