@@ -33,8 +33,10 @@ def test_generated_answers_of_mathematics_are_judged_whole():
         ("2 1/2", "$2.5$", 1), ("17\\frac{1}{2}\\%", "\\boxed{0.175}", 1), ("0.\\overline{3}", "\\boxed{\\frac{1}{3}}", 1),
         ("0.\\overline{3}", "\\boxed{0}", 0), ("2", "The answer is 2\\sqrt{3}.", 0), ("2\\sqrt{3}", "The answer is 2\\sqrt{3}.", 1),
         ("\\text{Evelyn}", "Evelyn", 1), ("(\\text{B})", "\\boxed{B}", 1), ("\\text{A, C}", "\\boxed{\\text{A,C}}", 1),
-        ("50\\%", "\\boxed{0.5}", 1), ("50", "\\boxed{50\\%}", 1), ("1e-7", "\\boxed{2e-7}", 0), ("$12$ cm", "\\boxed{12}", 1),
+        ("50\\%", "\\boxed{0.5}", 1), ("100", "\\boxed{100.0001}", 0), ("\\frac{1}{3}", "\\boxed{0.333333}", 1), ("50", "\\boxed{50\\%}", 1), ("1e-7", "\\boxed{2e-7}", 0), ("$12$ cm", "\\boxed{12}", 1),
         ("The answer is $\\frac{1}{2}$.", "\\boxed{0.5}", 1), ("We add: \\boxed{7}", "#### 7", 1), ("[0,1)", "\\boxed{(0,1)}", 0),
+        ("\\{x \\mid x > 2\\}", "\\boxed{\\left\\{x\\mid x>2\\right\\}}", 1), ("\\{x \\mid x > 2\\}", "\\boxed{2}", 0), ("\\text{June 3}", "\\boxed{3}", 0),
+        ("1 \\le x<4", "<answer>1\\le x < 4</answer>", 1),
     ],
 )  # fmt: skip
 def test_mathematics_by_value(gold, completion, correct):

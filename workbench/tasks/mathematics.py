@@ -26,7 +26,8 @@ logging.getLogger("math_verify").setLevel(logging.ERROR)  # it warns that its li
 
 _WRAPPED = re.compile(r"\\(?:text|textrm|textbf|textit|mathrm|mathbf|mbox)\s*\{([^{}]*)\}")
 _WORDS = re.compile(r"\(?([A-Za-z][A-Za-z' -]*)\)?")
-_SEVERAL_WORDS = re.compile(r"\(?([A-Za-z][A-Za-z' ,-]*)\)?")
+_SEVERAL_WORDS = re.compile(r"\(?([A-Za-z][A-Za-z0-9' ,-]*)\)?")
+_LAYOUT = re.compile(r"\\(?:left|right|displaystyle)(?![A-Za-z])|\\[,;:! ]|\s|\.$")
 _UNITS = re.compile(r"\\(?:text|textrm|mathrm|mbox)\s*\{[^{}]*\}\s*(?:\^\s*\{?[0-9]+\}?)?")
 _INEXACT = re.compile(
     r"['\"]|\b(?:hundred|thousand|million|billion|trillion|dozen)s?\b|[0-9]\s*(?:\\text\s*\{)?\s*[ap]\.?m\b"
@@ -45,7 +46,8 @@ LONGEST = 1000
 
 
 class _Answer(NamedTuple):
-    """What was read: a number where it is one, words where it is words, and math-verify's list of readings."""
+    """What was read: a number where it is one, words where it is words or can be compared as text alone, and
+    math-verify's list of readings."""
 
     number: values.Number | None
     words: str | None
@@ -67,10 +69,10 @@ def _clean(text: str) -> str:
 
 def _boxed(text: str) -> _Answer:
     """A text that is an answer and nothing else."""
-    from math_verify import parse
+    from math_verify import LatexExtractionConfig, parse
 
     unwrapped = _WRAPPED.sub(r"\1", text)
-    words = (_WORDS if unwrapped == text else _SEVERAL_WORDS).fullmatch(unwrapped.strip().rstrip("."))
+    words = (_SEVERAL_WORDS if _WRAPPED.fullmatch(text.strip()) else _WORDS).fullmatch(unwrapped.strip().rstrip("."))
     if words is not None:
         return _Answer(None, " ".join(words[1].casefold().replace(",", " , ").split()), [])
     number = values.whole(text)
@@ -78,7 +80,14 @@ def _boxed(text: str) -> _Answer:
         return _Answer(None, None, [])
     if len(text) > LONGEST or text.count("{") != text.count("}"):
         return _Answer(number, None, [])
-    return _Answer(number, None, parse(f"\\boxed{{{text}}}", parsing_timeout=0))
+    # as LaTeX alone: the plain expressions that it else looks for as well are parts of what is there
+    parsed = parse(f"\\boxed{{{text}}}", [LatexExtractionConfig()], parsing_timeout=0)
+    if number is None and (
+        not parsed or isinstance(parsed[0], str)
+    ):  # \{x \mid x > 2\}: nothing but its text can be compared
+        literal = _LAYOUT.sub("", text)
+        return _Answer(None, literal if re.search(r"[A-Za-z0-9]", literal) else None, [])
+    return _Answer(number, None, parsed)
 
 
 @lru_cache(maxsize=4096)
@@ -145,10 +154,10 @@ def _same(gold: _Answer, got: _Answer) -> bool:
     return bool(gold.parsed and got.parsed) and bool(equal(gold.parsed, got.parsed, timeout_seconds=0))
 
 
-def _near_enough(a: Fraction | float, b: Fraction | float) -> bool:
-    """Whole numbers to the last digit, others to six digits, as math-verify does."""
-    exact = isinstance(a, Fraction) and isinstance(b, Fraction) and a.denominator == b.denominator == 1
-    return a == b if exact else math.isclose(values.size(a), values.size(b), rel_tol=2e-6)
+def _near_enough(gold: Fraction | float, got: Fraction | float) -> bool:
+    """Beside a whole number as `values.equal`, else to six digits, as math-verify does."""
+    whole = isinstance(gold, Fraction) and gold.denominator == 1
+    return values.equal(gold, got) if whole else math.isclose(values.size(gold), values.size(got), rel_tol=2e-6)
 
 
 def _shown(got: _Answer) -> str | None:

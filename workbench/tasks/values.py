@@ -55,7 +55,6 @@ _UNIT = re.compile(
 _SCALES = re.compile(r"\b(?:hundred|thousand|million|billion|trillion|dozen|half|or|and|to)s?\b", re.IGNORECASE)
 _NAMED = re.compile(r"^\s*[A-Za-z]\s*=")
 _WORDED = re.compile(r"\s*\$?\\(?:text|textbf|textit|mathrm|mathbf|mbox)\s*\{([^{}]*)\}\$?\s*")
-_TAGGED = re.compile(r"<answer>([^<]*)</answer>")
 _BOX = re.compile(r"\\(?:boxed|fbox)\s*\{")
 
 
@@ -250,8 +249,9 @@ def marked(text: str) -> str | None:
             depth += (text[i] == "{") - (text[i] == "}")
             if not depth:
                 return text[start:i]
-    if tagged := _TAGGED.findall(text):
-        return tagged[-1]
+    end = text.rfind("</answer>")
+    if end >= 0 and (start := text.rfind("<answer>", 0, end)) >= 0:
+        return text[start + len("<answer>") : end]
     _, mark, rest = text.rpartition("####")
     return rest.split("\n", 1)[0] if mark else None
 
