@@ -99,6 +99,7 @@ def test_a_verifier_is_its_source_and_its_settings(tmp_path, monkeypatch):
     (tmp_path / "my_rewards.py").write_text("def right(completion, answer):\n    return completion == answer\n")
     monkeypatch.syspath_prepend(tmp_path)
     before = source_of("my_rewards:right")
+    assert source_of(f"{tmp_path}/my_rewards.py:right") == before
     (tmp_path / "my_rewards.py").write_text("def right(completion, answer):\n    return answer in completion\n")
     assert before != source_of("my_rewards:right")
     assert "my_rewards" not in sys.modules  # nothing of it was run

@@ -48,16 +48,18 @@ def of_verifier(task: Judged) -> str:
 
 
 def source_of(verify: Callable | str) -> str:
-    """The source text of a verifier given as a function or as 'package.module:function', without importing it."""
+    """The source text of a verifier given as a function, 'package.module:function' or 'file.py:function', without importing it."""
     if isinstance(verify, str):
         module, _, name = verify.partition(":")
         found, where = None, None
-        for k in range(1, module.count(".") + 2):
+        path = Path(module) if module.endswith(".py") else None
+        for k in range(1, module.count(".") + 2) if path is None else ():
             found = PathFinder.find_spec(".".join(module.split(".")[:k]), where)
             if found is None:
                 return verify
             where = found.submodule_search_locations
-        path = Path(found.origin) if found is not None and found.origin else None
+        if found is not None and found.origin:
+            path = Path(found.origin)
         return f"{name}\n{path.read_text(encoding='utf-8', errors='replace')}" if path and path.is_file() else verify
     for what in (inspect.unwrap(verify), type(verify)):
         try:
