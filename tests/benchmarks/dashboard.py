@@ -36,17 +36,26 @@ TURNS, EACH = 5, 40
 CLIENTS, SETTLING = 5, 5.0
 """Sessions without a browser that watch at once; seconds until those who watch have all there is."""
 
+WARM, OPENED, FORGOTTEN = 50, 200, 40.0
+"""Pages after which memory should stay, and pages in all; seconds after which the server has let go of closed ones."""
+
 FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
 
 
 def bench(case: str | None) -> Iterator[Figure]:
     """Opening and refreshing a large run (case large); what a browser (viewer) or five sessions without one (clients)
-    cost the tiny model's training; statements of the SQL page, plain ones and such as never end (sql)."""
+    cost the tiny model's training; statements of the SQL page, plain ones and such as never end (sql); the memory that pages
+    opened one after the other leave in the server (memory_client, memory_browser)."""
     if case in (None, "sql"):
         yield from _sql()
+    if case in (None, "memory_client"):
+        yield from _memory("memory_client", "a client without a browser", _glances())
     chromium = shutil.which("chromium")
-    if chromium is None and case != "sql":
+    if chromium is None and case not in ("sql", "memory_client"):
         raise ValueError("bench dashboard needs `chromium` on the path (Debian: apt install chromium)")
+    if chromium and case in (None, "memory_browser"):
+        with _browser(chromium) as browser:
+            yield from _memory("memory_browser", "a browser", lambda url: _visit(browser, url))
     if chromium and case in (None, "large"):
         yield from _large(chromium)
     if chromium and case in (None, "viewer"):
@@ -83,6 +92,49 @@ def _sql() -> Iterator[Figure]:
     yield Figure("sql", "memory", share, "of the limit", note=f"{note}; the largest: {large}")
     killed = sum(bool(t.problem) for t in found.values())
     yield Figure("sql", "ended", killed, "statements", note=f"{note}; the others were answered")
+
+
+def _glances() -> Callable[[str], None]:
+    import asyncio
+
+    from tests.benchmarks.dashboard_viewers import glance
+
+    return lambda url: asyncio.run(glance(url, 0.5))
+
+
+def _visit(browser: Any, url: str) -> None:
+    page = browser.new_page(viewport={"width": 1400, "height": 1000})
+    page.goto(url)
+    page.get_by_role("tab").first.wait_for(timeout=120_000)
+    page.wait_for_function("window.Bokeh && Bokeh.documents.length && Bokeh.documents.every(d => d.is_idle)")
+    page.close()
+
+
+def _memory(case: str, who: str, visit: Callable[[str], None]) -> Iterator[Figure]:
+    """Resident memory of a dashboard's process after WARM pages were opened, and what each further one adds."""
+    import psutil
+
+    from workbench.views.pages import PAGES
+
+    command = [sys.executable, "-m", "workbench", "dashboard", "--sample", "--port", "0", "--no-browser", "--no-token"]
+    server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    try:
+        assert server.stdout is not None
+        url = next(word for word in server.stdout.readline().split() if word.startswith("http"))
+        process, held = psutil.Process(server.pid), {}
+        for i in range(1, OPENED + 1):
+            visit(f"{url}?page={list(PAGES)[i % len(PAGES)]}")
+            if i in (WARM, OPENED):
+                time.sleep(FORGOTTEN)
+                held[i] = process.memory_info().rss
+    finally:
+        server.terminate()
+        server.wait(120)
+    note = f"the sample store, {who}; all pages in turns, each closed before the next; the dashboard's process"
+    yield Figure(case, "resident", held[WARM] / 2**20, "MiB", note=f"{note}; after {WARM}")
+    yield Figure(case, "resident", held[OPENED] / 2**20, "MiB", note=f"{note}; after {OPENED}")
+    each = (held[OPENED] - held[WARM]) / (OPENED - WARM) / 1024
+    yield Figure(case, "a_page", each, "KiB", note=f"{note}; added by each from {WARM} to {OPENED}")
 
 
 def _milliseconds(act: Callable[[], object]) -> float:

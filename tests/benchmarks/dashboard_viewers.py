@@ -10,6 +10,8 @@ import asyncio
 import json
 import re
 import sys
+from collections.abc import Callable
+from contextlib import suppress
 
 from tornado.httpclient import AsyncHTTPClient, HTTPRequest
 from tornado.websocket import WebSocketClientConnection, websocket_connect
@@ -17,24 +19,40 @@ from tornado.websocket import WebSocketClientConnection, websocket_connect
 READY = {"type": "event", "name": "document_ready", "values": {"type": "map"}}
 
 
-async def watch(url: str) -> int:
+async def watch(url: str, opened: Callable[[], None] = lambda: None) -> int:
     """Open a session and read until the server closes it; the number of bytes that came."""
     page = (await AsyncHTTPClient().fetch(HTTPRequest(url, request_timeout=60))).body.decode()
     found = re.search(r'"token":\s*"([^"]+)"', page)
     if found is None:
         raise RuntimeError(f"no session token in the page at {url}")
-    address = HTTPRequest(re.sub("^http", "ws", url.rstrip("/")) + "/ws", request_timeout=60)
+    path, mark, query = re.sub("^http", "ws", url).partition("?")
+    address = HTTPRequest(f"{path.rstrip('/')}/ws{mark}{query}", request_timeout=60)
     socket = await websocket_connect(address, subprotocols=["bokeh", found[1]], max_message_size=1 << 30)
     for _ in range(3):  # header, metadata, content of the server's ACK
         await socket.read_message()
     await _send(socket, "PULL-DOC-REQ", {})
     event = {"kind": "MessageSent", "msg_type": "bokeh_event", "msg_data": READY}
     await _send(socket, "PATCH-DOC", {"events": [event]})
-    print("watching", flush=True)
+    opened()
     taken = 0
-    while (frame := await socket.read_message()) is not None:
-        taken += len(frame)
-    return taken
+    try:
+        while (frame := await socket.read_message()) is not None:
+            taken += len(frame)
+        return taken
+    finally:
+        socket.close()
+
+
+async def glance(url: str, seconds: float) -> None:
+    """Open a session, watch for so long, and close it."""
+    opened = asyncio.Event()
+    viewer = asyncio.create_task(watch(url, opened.set))
+    waiting = asyncio.create_task(opened.wait())
+    await asyncio.wait((viewer, waiting), return_when=asyncio.FIRST_COMPLETED)
+    await asyncio.sleep(seconds)
+    viewer.cancel()
+    with suppress(asyncio.CancelledError):
+        await viewer
 
 
 async def _send(socket: WebSocketClientConnection, kind: str, content: dict) -> None:
@@ -43,7 +61,7 @@ async def _send(socket: WebSocketClientConnection, kind: str, content: dict) -> 
 
 
 async def _watch_all(url: str, n: int) -> None:
-    viewers = [asyncio.create_task(watch(url)) for _ in range(n)]
+    viewers = [asyncio.create_task(watch(url, lambda: print("watching", flush=True))) for _ in range(n)]
     await asyncio.to_thread(sys.stdin.read)
     for viewer in viewers:
         viewer.cancel()

@@ -68,7 +68,7 @@ def test_a_run_records_sets_apart_and_learning_is_the_first(tmp_path: Path) -> N
         assert rows[1]["context"] == "hard"
         assert rows[1]["n"] == 3 * rows[1]["prompts"]
         assert store.ask("eval_by_step")["rollouts"].to_pylist() == [15, 15]
-        assert store.ask("page_evaluation")["n"].to_pylist() == [15, 15]
+        assert store.ask("page_evaluation")["tried"].to_pylist() == [15, 15]
 
 
 def lines(path: Path, rows: list[dict]) -> str:

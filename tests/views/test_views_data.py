@@ -1,13 +1,17 @@
 """What the views read from a recorded run, and what they draw of it."""
 
+import duckdb
 import numpy as np
 import pytest
 
 from workbench import Budget, Experiment
+from workbench.analysis import evaluation
 from workbench.methods.dapo_dynamic_sampling import DapoDynamicSampling
 from workbench.methods.grpo import Grpo
 from workbench.pipeline import Pipeline
 from workbench.runs.run import Run
+from workbench.store import Store
+from workbench.store.questions import load
 from workbench.views.data.binning import BinnedBeliefs
 from workbench.views.data.budget import budget
 from workbench.views.data.compare import columns_of
@@ -322,3 +326,48 @@ def test_notes_of_one_kind_are_one_line():
     assert "message 9" in text
     assert "message 8" not in text
     assert "×3" in text
+
+
+def test_the_interval_of_an_evaluation_is_that_of_its_prompts():
+    """Four answers to one prompt are not four prompts: the band is as wide as the t interval of pass@1."""
+    with Store.sample() as store:
+        for run in store.runs()["run"].to_pylist():
+            data = Source.around(store)
+            data.refresh(0)
+            e = data.run(run)
+            e.refresh()
+            e = e.evaluation
+            scores = evaluation.pass_at_k(store, run, ks=(1,))
+            assert e.n.tolist() == [320.0] * len(e.step)
+            for step, solved, low, high in zip(e.step, e.solved, e.low, e.high, strict=True):
+                mean, lowest, highest, n = scores.at(int(step), 1)
+                assert n == 80
+                assert abs(solved - mean) < 1e-9
+                assert abs((high - low) - (highest - lowest)) < 0.02
+
+
+@pytest.mark.parametrize(
+    ("answers", "n"),
+    [
+        ([[1, 1], [0, 0], [1, 1], [0, 0]], 4),  # all alike: four prompts
+        ([[1, 0], [1, 0], [0, 1], [1, 0]], 8),  # no more than there are answers
+        ([[0, 0], [0, 0], [0, 0]], 3),  # nothing solved tells of three prompts
+        ([[1], [0], [0]], 3),
+        ([[1, 1, 1], [0, 0, 1], [1, 0, 0], [0, 0, 0]], 7.368421),
+    ],
+)
+def test_answers_of_an_evaluation_count_as_far_as_they_differ(answers, n):
+    rows = [(0, f"p{i}", "", "eval", a, a, 3, 0) for i, row in enumerate(answers) for a in row]
+    text = load()["page_evaluation"].sql
+    with duckdb.connect() as con:
+        con.execute(
+            "CREATE TABLE rollouts (step INT, prompt_id TEXT, context TEXT, purpose TEXT, correct REAL, reward REAL, "
+            "length INT, inherited INT, run TEXT DEFAULT 'r')"
+        )
+        con.executemany("INSERT INTO rollouts VALUES (?, ?, ?, ?, ?, ?, ?, ?, 'r')", rows)
+        con.execute("INSERT INTO rollouts VALUES (0, 'q', 'another set', 'eval', 1, 1, 3, 0, 'r')")
+        found = con.execute(text, {"run": "r", "since": -1}).to_arrow_table().to_pylist()
+    solved = sum(map(sum, answers)) / sum(map(len, answers))
+    assert found[0]["n"] == n
+    assert abs(found[0]["solved"] - solved * n) < 1e-9
+    assert (found[0]["tried"], found[0]["rollouts"]) == (len(rows), len(rows) + 1)

@@ -42,7 +42,7 @@ def learning(data: RunData, name: str) -> Figure:
     return Figure(
         f"learning{name}",
         figure([Panel(series, x_label="training step", y_label="share, or mean reward", y=(bottom, top))], "learning and training curves", height=300),
-        "The fixed evaluation set with the 95 % interval of its rollouts, and the training batches (means of nine steps).",
+        "The fixed evaluation set with the 95 % interval for prompts like these, and the training batches (means of nine steps).",
         [query("page_evaluation", run=data.run), query("reward_by_step", run=data.run)],
     )  # fmt: skip
 

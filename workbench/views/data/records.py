@@ -79,7 +79,8 @@ entered the loss with advantage zero; seconds: of the whole step."""
 
 
 class Evaluation(NamedTuple):
-    """(E,) columns of the fixed evaluation set: mean correct with its 95 % interval, mean reward, rollouts."""
+    """(E,) columns of the fixed evaluation set: mean correct with its 95 % interval for prompts like these
+    (Wilson, by as many answers as those tell as much as: several to one prompt are alike), mean reward, rollouts."""
 
     step: np.ndarray = EMPTY
     solved: np.ndarray = EMPTY

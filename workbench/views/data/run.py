@@ -252,7 +252,7 @@ class RunData:
         solved, n = column(t, "solved"), column(t, "n")
         low, high = wilson(solved, n)
         share = np.divide(solved, n, out=np.full(len(n), np.nan), where=n > 0)
-        fresh = Evaluation(column(t, "step"), share, low, high, column(t, "reward"), n)
+        fresh = Evaluation(column(t, "step"), share, low, high, column(t, "reward"), column(t, "tried"))
         self.evaluation = Evaluation(*(np.append(a, b) for a, b in zip(old, fresh, strict=True)))
         return True
 

@@ -49,6 +49,7 @@ class SqlPage(Page):
         self._run = chosen.run
         self._described = self._filling = False
         self._loaded, self._cancelled = "", threading.Event()
+        self._bound = False
         self._build()
         source.workers.warm()
         self._load(chosen.query or START)
@@ -176,6 +177,9 @@ class SqlPage(Page):
 
         served = document is not None and document.session_context is not None
         self.stop.visible = served
+        if served and not self._bound:  # who closes the page waits for no answer
+            document.on_session_destroyed(lambda session_context: self._cancelled.set())
+            self._bound = True
         if served:
             threading.Thread(target=work, name="question", daemon=True).start()
         else:

@@ -102,7 +102,10 @@ class CurvesPlot:
         shares = (("pass rate", "@pass_rate{0.0 %}"), ("zero advantage", "@zero_advantage{0.0 %}"))
         hover(p, [line], ("step", "@step{0,0}"), ("training reward", "@reward{0.000}"), *shares, vline=True)
         hover(p, [marks], ("acts from step", "@at{0,0}"), ("what", "@what"), ("who", "@who"))
-        solved = (("solved", "@solved{0.0 %} of @n{0,0} rollouts"), ("95 % interval", "@low{0.0 %} to @high{0.0 %}"))
+        solved = (
+            ("solved", "@solved{0.0 %} of @n{0,0} rollouts"),
+            ("95 % interval, for prompts like these", "@low{0.0 %} to @high{0.0 %}"),
+        )
         hover(p, [points], ("evaluation at step", "@step{0,0}"), *solved, ("mean reward", "@reward{0.000}"))
         self.figure = p
 

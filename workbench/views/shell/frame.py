@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import panel as pn
 import panel_material_ui as pmui
+from panel.util import edit_readonly
 
 from workbench.views.parts import theme
 from workbench.views.parts.layout import pane
@@ -44,6 +45,10 @@ def shell(page: Dashboard, title: str = "Rollout Workbench") -> pmui.Page:
             "@media (max-width: 600px)": {"& .MuiAppBar-root .title": {"fontSize": "0.95rem"}},
         },
     )
+
+    with edit_readonly(frame):
+        # it follows `pn.state.busy`, which would hold on to every page that was ever opened; what it follows instead is its own
+        frame.busy = pn.rx(False)
 
     def follow(*moved) -> None:
         if page.open and (moved or page.browser.dark):  # a theme that the address names stays
