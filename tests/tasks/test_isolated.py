@@ -11,7 +11,7 @@ import pytest
 
 from workbench import tasks
 from workbench.tasks.isolated import Isolated
-from workbench.tasks.worker import verdict
+from workbench.tasks.sandbox.worker import verdict
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
 
@@ -164,6 +164,45 @@ def test_a_verifier_by_name_that_asks_for_the_row():
     assert np.isnan(v.parts["missing"]).all()
     v, _ = run(Isolated("operator:eq").start(), ["x"])
     assert v.reward.tolist() == [0.0]
+
+
+def test_a_verifier_of_lists_gets_all_completions_of_a_call_and_returns_as_many():
+    def ranks(completions, prompts, answer, **kwargs):
+        order = sorted(range(len(completions)), key=lambda i: len(completions[i]))
+        return [
+            {"reward": order.index(i) / 10, "rows": len(kwargs["stratum"]), "asked": len(prompts)}
+            for i in range(len(order))
+        ]
+
+    v, _ = run(Isolated(ranks, parts=("rows", "asked")), ["aaa", "a", "aa"])
+    assert v.reward.tolist() == [0.2, 0.0, 0.1]
+    assert v.parts["rows"].tolist() == v.parts["asked"].tolist() == [3.0] * 3
+
+    def named(completions, answer):
+        return [c == a for c, a in zip(completions, answer, strict=True)]
+
+    v, answer = run(Isolated(named, sandbox=False), ["no", ROWS[0]["answer"]])
+    assert v.reward.tolist() == [0.0, float(ROWS[0]["answer"] == answer)]
+
+
+@pytest.mark.parametrize(
+    ("returned", "failure", "message"),
+    [
+        ([1.0], ["verifier_invalid"] * 3, "1 rewards for 3 completions"),
+        (None, ["verifier_invalid"] * 3, "TypeError: 'NoneType' object is not iterable"),
+        ([1.0, None, float("nan")], ["", "verifier_invalid", "verifier_nan"], ""),
+        (KeyError("x"), ["verifier_raised"] * 3, "KeyError: 'x'"),
+    ],
+)
+def test_a_verifier_of_lists_fails_as_a_whole_or_by_row(returned, failure, message):
+    def gives(completions, **kwargs):
+        if isinstance(returned, Exception):
+            raise returned
+        return returned
+
+    v, _ = run(Isolated(gives), ["a", "b", "c"])
+    assert v.failure.tolist() == failure
+    assert v.message[0] == message
 
 
 def test_binary_rewards_are_correct():

@@ -171,7 +171,7 @@ def test_a_long_prompt_is_shown_short():
 
 def test_names_and_families_are_there_to_complete():
     assert tasks.names() == ("default", "five")
-    assert len(tasks.families()) == 28
+    assert len(tasks.families()) == 29
     assert {"Task", "families", "load", "names", "teaching"} <= set(dir(tasks))
 
 

@@ -12,6 +12,7 @@ from tests.timing import patience
 from workbench.analysis.diagnose import diagnose
 from workbench.runs.experiment import Experiment
 from workbench.runs.run import Run
+from workbench.runs.verdicts import VerifierFailed
 from workbench.stages import Checkpoint, Prune
 from workbench.store import Store
 from workbench.tasks.isolated import Isolated
@@ -28,7 +29,7 @@ PLAN = Plan(np.array([0, 3, 11]), np.array([4, 2, 3]), step=1)
 
 
 def world_of(verify, engine: str = "transformers", **options) -> LiveWorld:
-    verifier = Isolated(verify, workers=1, **options)
+    verifier = Isolated(verify, workers=1, **{"sandbox": False} | options)  # the verifiers of these tests leave files
     task = Task("toy", pool_of(range(2, 14)), pool_of(range(50, 53)), 12, ("\n",), verifier)
     world = LiveWorld(task, (toy_model(), toy_tokenizer()), seed=3)
     if engine == "graph":
@@ -205,8 +206,10 @@ def test_why_verifiers_failed_is_recorded_and_found(tmp_path):
         pipeline="grpo", budget=Budget(3, 12), steps=1, store=str(tmp_path), eval_every=0, checkpoint_every=0
     )
     world = world_of(strict)
-    with pytest.warns(RuntimeWarning, match="odd|not a number"), Run(experiment, world=world) as run:
-        step = run.step()
+    told = pytest.warns(RuntimeWarning, match="odd|not a number"), pytest.raises(VerifierFailed, match="any of 12")
+    with told[0], told[1], Run(experiment, world=world) as run:
+        run.step()
+    step = run.last
     world.task.verifier.close()
     odd = np.array([len(t) % 2 == 1 for t in step.rollouts.text])
     assert 0 < odd.sum() < 12

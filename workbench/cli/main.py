@@ -45,7 +45,8 @@ COMMANDS = (
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command; returns the exit status. Errors that a user can mend are one line, without a traceback."""
+    """Run a command; returns the exit status. Errors that a user can mend are one line, without a
+    traceback: 2, and 3 where the verifier of a run said nothing."""
     parser = build_parser()
     args = parser.parse_args(argv)
     if not hasattr(args, "command"):
@@ -65,7 +66,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise
         process = f" (process {here})" if (here := processes.launched_rank()) else ""
         print(f"workbench{process}: {' '.join([str(error), *getattr(error, '__notes__', [])])}", file=sys.stderr)
-        return 2
+        return getattr(error, "exit_code", 2)
 
 
 def build_parser() -> argparse.ArgumentParser:

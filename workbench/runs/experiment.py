@@ -6,14 +6,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from workbench.parallel import processes
 from workbench.pipeline import Pipeline, catalog
 from workbench.runs.run import Run
 from workbench.runs.session import Session
-from workbench.runs.spec import ExperimentSpec
+from workbench.runs.spec import ExperimentSpec, Untrusted
 from workbench.store import Store
 from workbench.types import Step
 
@@ -45,11 +45,12 @@ class Experiment(ExperimentSpec):
     """
 
     @classmethod
-    def recorded(cls, store_url: str, run: str) -> Self:
+    def recorded(cls, store_url: str, run: str, *, verifiers: Sequence[str] = ()) -> Self:
         """The experiment that a run was started with, with the pipeline it was last swapped to and as many steps as it was
         to make when it was opened last.
 
-        Resumed, it has the budget and the other settings again that commands had left; see `resume`."""
+        Resumed, it has the budget and the other settings again that commands had left; see `resume`. verifiers: those of its
+        verifiers ("package.module:function") that may be imported; a world with another one is refused."""
         with Store.open(store_url) as store:
             found = store.sql("select experiment from runs where run = ?", [run]).to_pylist()
             if not found:
@@ -65,6 +66,15 @@ class Experiment(ExperimentSpec):
         if "pipeline" in data:
             data["pipeline"] = Pipeline.recorded(data)
         # a store may come from anyone: what it names is not run, unless the researcher has loaded it already
+        named = [o for o in (data.get("task_options"), *data.get("eval_sets", {}).values()) if isinstance(o, dict)]
+        known = {o["verifier"] for o in named if isinstance(o.get("verifier"), str) and ":" in o["verifier"]}
+        if strange := sorted(set(verifiers) - known):
+            raise ValueError(
+                f"run {run} was not judged by {', '.join(strange)}; it names {', '.join(sorted(known)) or 'none'}"
+            )
+        for options in named:
+            if options.get("verifier") in known - set(verifiers):
+                options["verifier"] = Untrusted(options["verifier"])
         data["methods"] = [source for source in data.get("methods", ()) if catalog.added(source)]
         return cls.from_dict(data | {"store": store_url} | ({"steps": target} if target else {}))
 

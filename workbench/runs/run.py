@@ -25,6 +25,7 @@ from workbench.runs.spec import ExperimentSpec
 from workbench.runs.state import RunState
 from workbench.runs.steering.changes import take_over
 from workbench.runs.steering.queue import RequestQueue
+from workbench.runs.verdicts import VerdictWatch
 from workbench.stages import Overlapping
 from workbench.store import StoreError
 from workbench.types import Rollouts, Step
@@ -69,6 +70,7 @@ class Run:
             self._eval_temperature = self.world.settings.get("temperature")
             self.evaluations: list[tuple[int, Rollouts]] = []
             self.last: Step | None = None
+            self._verdicts = VerdictWatch(lambda: self.world.describe().get("verifier", "of the task"))
             self._recording = 0.0
             resumed = Resumed()
             if resume is not None:
@@ -146,6 +148,7 @@ class Run:
             rollouts, _ = self.evaluate()
             if not self.n_steps:
                 self.record.writer.evaluation(0, rollouts)
+            self._verdicts.see(rollouts)
 
     def ready(self, stop: Callable[[], bool] = lambda: False, on_wait: Callable[[], None] = lambda: None) -> bool:
         """Before a step: do what was asked of the run, and wait while it is paused, calling on_wait. False where it shall
@@ -156,7 +159,7 @@ class Run:
         return on
 
     def step(self) -> Step:
-        """Make, evaluate where due, and record one training step."""
+        """Make, evaluate where due, and record one training step. Raises VerifierFailed where its verifier says nothing."""
         self.begin()
         e, state, number = self.experiment, self.state, self.n_steps + 1
         self._inside = True  # until the step is handed over: weights and record are of different steps meanwhile
@@ -191,6 +194,7 @@ class Run:
         if e.checkpoint_every and number % e.checkpoint_every == 0 and not self.done:
             self.record.checkpoint(state)
         self.last = done
+        self._verdicts.see(done.rollouts)
         return done
 
     def swap(self, pipeline: Pipeline | str, who: str = "researcher") -> None:

@@ -25,6 +25,12 @@ SIM = "sim"
 """The model name that stands for a simulated world."""
 
 
+class Untrusted(str):
+    """The name of a verifier that only a store's record gives: to import it would run what somebody else has chosen."""
+
+    __slots__ = ()
+
+
 @dataclass(frozen=True)
 class ExperimentSpec:
     """The fields of an `Experiment`, which documents them, checked; prints as code, goes to and from TOML."""
@@ -137,6 +143,14 @@ class ExperimentSpec:
         from workbench.worlds.live.world import LiveWorld
 
         self._check_world(LiveWorld, "task", "model", "seed")
+        for options in (self.task_options, *self.eval_sets.values()):
+            name = options.get("verifier") if isinstance(options, Mapping) else None
+            if isinstance(name, Untrusted):
+                raise ValueError(
+                    f"the verifier {name!s} is named by the record of the store {self.store!r} alone, and is not imported for "
+                    f"that; if you trust it, name it yourself: --verifier {name}, or Experiment.recorded(store, run, "
+                    f"verifiers=[{str(name)!r}])"
+                )
         source = list(self.tasks) if isinstance(self.tasks, tuple) else self.tasks
         task = tasks.load(source, seed=self.seed, **self.task_options)  # type: ignore[arg-type]
         if self.eval_sets:

@@ -11,8 +11,8 @@ import numpy as np
 LEVELS = ("easy", "middle", "hard", "out")
 """Pass rates: easy 0.75 and more, middle 0.3-0.5, hard 0.1-0.3, out (of reach) below 0.1."""
 
-KINDS = ("number", "list", "word", "text")
-"""What an answer is: one number, numbers in order, one word, any text."""
+KINDS = ("number", "list", "word", "text", "code")
+"""What an answer is: one number, numbers in order, one word, any text, a function with its tests (`tasks.code`)."""
 
 
 class Question(NamedTuple):
@@ -33,7 +33,7 @@ class Family:
     """Questions of one form.
 
     stream(rng) yields questions, each at most once where `size` is known and for ever where it is None.
-    pass_rate: SmolLM2-135M-Instruct, sampled, untrained; NaN where nobody measured it.
+    pass_rate: SmolLM2-135M-Instruct, sampled, untrained; NaN where nobody measured it. max_tokens: of an answer.
     """
 
     name: str
@@ -43,12 +43,15 @@ class Family:
     stream: Callable[[np.random.Generator], Iterator[Question]] = field(repr=False)
     size: int | None = None
     source: str = "workbench"
+    max_tokens: int = 8
 
 
-def counted(name: str, level: str, kind: str, pass_rate: float, questions: Sequence[Question]) -> Family:
+def counted(
+    name: str, level: str, kind: str, pass_rate: float, questions: Sequence[Question], *, max_tokens: int = 8
+) -> Family:
     """A family all of whose questions are known; its stream is a permutation."""
 
     def stream(rng: np.random.Generator) -> Iterator[Question]:
         return (questions[i] for i in rng.permutation(len(questions)))
 
-    return Family(name, level, kind, pass_rate, stream, len(questions))
+    return Family(name, level, kind, pass_rate, stream, len(questions), max_tokens=max_tokens)

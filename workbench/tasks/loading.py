@@ -12,7 +12,8 @@ from typing import TypedDict
 import numpy as np
 
 from workbench import validate
-from workbench.tasks import golds, mixes, reading, tables
+from workbench.tasks import code, golds, mixes, reading, tables
+from workbench.tasks.by_set import BySet
 from workbench.tasks.isolated import Isolated
 from workbench.tasks.prompts import checked_kwargs
 from workbench.tasks.task import Task
@@ -45,7 +46,7 @@ def _mix(
     seed: int,
     size: int | None = None,
     evaluation: int = EVALUATION,
-    max_tokens: int = 8,
+    max_tokens: int | None = None,
     stop: Sequence[str] = ("\n",),
     rewards: str = "graded",
     system: str | None = "",
@@ -62,18 +63,34 @@ def _mix(
     for what, got, asked in (("prompts", pool, wanted), ("evaluation prompts", held_out, evaluation)):
         if len(got) < asked:
             notes.append(f"{len(got)} {what} where {asked} were asked for: some families have no more questions.")
-    return Task(name, pool, held_out, max_tokens, tuple(stop), Graded(rewards), notes=tuple(notes), **how)
+    if max_tokens is None:
+        max_tokens = max(mixes.family(name).max_tokens for group in parts for name in group)
+    kinds = {*pool.extra["kind"], *held_out.extra["kind"]}
+    judge: Verifier = Graded(rewards)
+    if "code" in kinds:
+        judge = code.verifier(rewards=rewards).start()
+        if len(kinds) > 1:
+            judge = BySet({kind: judge if kind == "code" else Graded(rewards) for kind in sorted(kinds)}, "kind")
+    return Task(name, pool, held_out, max_tokens, tuple(stop), judge, notes=tuple(notes), **how)
 
 
 def _verifier(
-    chosen: str | Callable | Isolated, rewards: str, timeout: float, parts: Sequence[str], memory: int | None
+    chosen: str | Callable | Isolated,
+    rewards: str,
+    timeout: float,
+    parts: Sequence[str],
+    memory: int | None,
+    sandbox: bool,
 ) -> tuple[Verifier, str]:
     if isinstance(chosen, Isolated):  # another table's, already started
         return chosen, "text"
     if isinstance(chosen, str) and chosen in KINDS:
         return Graded(rewards), KINDS[chosen]
+    if chosen == "code":
+        return code.verifier(timeout=timeout, rewards=rewards, memory=memory).start(), "code"
     if chosen == "math-verify":
-        chosen, parts = MATH, PARTS
+        # it evaluates nothing that it judges, and keeps the golds it has parsed
+        chosen, parts, sandbox = MATH, PARTS, False
         try:
             import math_verify  # noqa: F401
         except ImportError:
@@ -83,9 +100,10 @@ def _verifier(
         if not Path(chosen.rpartition(":")[0]).is_file():
             raise FileNotFoundError(f"there is no file {chosen.rpartition(':')[0]} for the verifier")
     elif isinstance(chosen, str) and ":" not in chosen:
-        known = ", ".join([*KINDS, "math-verify"])
+        known = ", ".join([*KINDS, "math-verify", "code"])
         raise ValueError(f"no verifier {chosen!r}; there are {known}, 'package.module:function' and any function")
-    return Isolated(chosen, timeout=timeout, rewards=rewards, parts=parts, memory=memory).start(), "text"
+    judge = Isolated(chosen, timeout=timeout, rewards=rewards, parts=parts, memory=memory, sandbox=sandbox)
+    return judge.start(), "text"
 
 
 class _Table:
@@ -115,7 +133,7 @@ def _good(
     bad_golds: float | str | None, notes: dict[str, None],
 ) -> list[tables.Cell]:  # fmt: skip
     """The rows whose reference answers their own verifier takes; raises where too many fail."""
-    every = name in (*KINDS, MATH)
+    every = name in (*KINDS, MATH, "code")
     bad = golds.failing(found, tables.pool_of([c._replace(id="") for c in found], kind), judge, system, every=every)
     if not bad.rows:
         return found
@@ -161,6 +179,7 @@ def _table(
     timeout: float = 5.0,
     parts: Sequence[str] = (),
     memory: int | None = 8 << 30,
+    sandbox: bool = True,
     system: str | None = None,
     template_kwargs: Mapping[str, object] | None = None,
 ) -> Task:
@@ -173,7 +192,7 @@ def _table(
     own = not isinstance(verifier, str) or ":" in verifier
     found, name = table.cells(source, own)
     other = None if isinstance(evaluation, int) else table.cells(evaluation, own)
-    judge, kind = _verifier(verifier, rewards, timeout, parts, memory)
+    judge, kind = _verifier(verifier, rewards, timeout, parts, memory, sandbox)
     said = getattr(judge, "name", str(verifier))
 
     def good(cells: list[tables.Cell], label: str) -> list[tables.Cell]:
@@ -258,9 +277,9 @@ def load(name_or_path: object, *, seed: int = 0, **options: object) -> Task:
 
     Options of a table: prompt, answer, prefix, stratum, id (names of columns, reward_model.ground_truth for nested ones),
     ignore (columns to do without that would be refused, such as images), verifier ("exact", "numeric", "list", "word",
-    "math-verify", "package.module:function", "file.py:function" or a function of completion and answer), timeout
-    (seconds for one completion), parts (names of the parts such a verifier returns), memory, eval_share, split, subset,
-    bad_golds. Every reference answer is judged by its own verifier; rows that fail are named and left out, and above 5 %
+    "math-verify", "code", "package.module:function", "file.py:function" or a function of completion and answer, see
+    `Isolated`), timeout (seconds for one call), parts (names of the parts such a verifier returns), memory, sandbox
+    (False: without the fences of docs/security.md), eval_share, split, subset, bad_golds. Every reference answer is judged by its own verifier; rows that fail are named and left out, and above 5 %
     a table is refused: bad_golds is another share, or "allow" to keep them. Of a verifier of one's own, whose answers need
     not be completions, it is only told, unless bad_golds is given.
     """

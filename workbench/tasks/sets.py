@@ -9,44 +9,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from workbench.tasks import golds, loading
+from workbench.tasks.by_set import BySet
 from workbench.tasks.tables import near_of
 from workbench.tasks.task import Task
-from workbench.tasks.verifiers import Verdicts, Verifier
 from workbench.types import Pool
-
-
-@dataclass(frozen=True, eq=False)
-class BySet:
-    """Judges every prompt by the verifier of its set; prompts of a pool without sets by the first."""
-
-    verifiers: Mapping[str, Verifier]
-
-    def __call__(self, text: Sequence[str], pool: Pool, rows: np.ndarray) -> Verdicts:
-        """R verdicts, in order; a reward part that a set's verifier does not give is NaN there."""
-        rows = np.asarray(rows)
-        named = pool.extra["set"][rows] if "set" in pool.extra else np.full(len(rows), "", dtype=object)
-        n = len(rows)
-        answer = np.full(n, None, dtype=object)
-        failure, message = np.full((2, n), "", dtype=object)
-        reward, correct = np.full((2, n), np.nan)
-        parts: dict[str, np.ndarray] = {}
-        for name, verifier in self.verifiers.items():
-            mine = np.flatnonzero(named == name)
-            if not len(mine):
-                continue
-            verdicts = verifier([text[int(i)] for i in mine], pool, rows[mine])
-            answer[mine], failure[mine] = verdicts.answer, verdicts.failure
-            if verdicts.message is not None:
-                message[mine] = verdicts.message
-            reward[mine], correct[mine] = verdicts.reward, verdicts.correct
-            for part, value in verdicts.parts.items():
-                parts.setdefault(part, np.full(n, np.nan))[mine] = value
-        return Verdicts(answer, reward, correct, parts, failure, message)
 
 
 def with_sets(task: Task, sets: Mapping[str, object], *, seed: int = 0) -> Task:
@@ -94,7 +65,7 @@ def _table(task: Task, source: object, options: Mapping[str, object], seed: int)
         return loading.load(source, seed=seed, **{**(ends if "verifier" in options else task.as_table), **options})
     kinds = np.unique(task.pool.extra["kind"].astype(str)).tolist() if "kind" in task.pool.extra else []
     named = {kind: name for name, kind in loading.KINDS.items()}
-    if kinds == ["text"] or len(kinds) != 1:
+    if len(kinds) != 1 or named.get(kinds[0], "exact") == "exact":
         return loading.load(source, seed=seed, **options)
     try:
         return loading.load(source, seed=seed, **{**options, "verifier": named[kinds[0]]})

@@ -431,10 +431,12 @@ class LiveWorld(BaseWorld):
 
     def describe(self) -> dict[str, object]:
         """Facts of this world for the runs table."""
+        verifier = getattr(self.task, "verifier", None)
         return {
             "world": "live",
             "task": self.task.name,
             "task_notes": list(getattr(self.task, "notes", ())),
+            "verifier": getattr(verifier, "name", type(verifier).__name__),
             "model": self.name,
             "parameters": self.parameters,
             "weights": "float32",
