@@ -52,6 +52,7 @@ class _Answer(NamedTuple):
     number: values.Number | None
     words: str | None
     parsed: list
+    text: str = ""  # of a number, which is parsed only where it is compared with an expression
 
 
 def _repeated(match: re.Match[str]) -> str:
@@ -69,8 +70,6 @@ def _clean(text: str) -> str:
 
 def _boxed(text: str) -> _Answer:
     """A text that is an answer and nothing else."""
-    from math_verify import LatexExtractionConfig, parse
-
     unwrapped = _WRAPPED.sub(r"\1", text)
     words = (_SEVERAL_WORDS if _WRAPPED.fullmatch(text.strip()) else _WORDS).fullmatch(unwrapped.strip().rstrip("."))
     if words is not None:
@@ -78,16 +77,24 @@ def _boxed(text: str) -> _Answer:
     number = values.whole(text)
     if number is None and _APART.search(text):  # 1 000 would be read as 1 times 0
         return _Answer(None, None, [])
-    if len(text) > LONGEST or text.count("{") != text.count("}"):
-        return _Answer(number, None, [])
-    # as LaTeX alone: the plain expressions that it else looks for as well are parts of what is there
-    parsed = parse(f"\\boxed{{{text}}}", [LatexExtractionConfig()], parsing_timeout=0)
-    if number is None and (
-        not parsed or isinstance(parsed[0], str)
-    ):  # \{x \mid x > 2\}: nothing but its text can be compared
+    if number is not None:
+        return _Answer(number, None, [], text)
+    parsed = _latex(text)
+    if not parsed or isinstance(parsed[0], str):  # \{x \mid x > 2\}: nothing but its text can be compared
         literal = _LAYOUT.sub("", text)
-        return _Answer(None, literal if re.search(r"[A-Za-z0-9]", literal) else None, [])
-    return _Answer(number, None, parsed)
+        return _Answer(
+            None, literal if 0 < len(literal) <= LONGEST and re.search(r"[A-Za-z0-9]", literal) else None, []
+        )
+    return _Answer(None, None, parsed)
+
+
+def _latex(text: str) -> list:
+    """math-verify's readings of an answer, as LaTeX alone: the plain expressions it else looks for are parts of it."""
+    from math_verify import LatexExtractionConfig, parse
+
+    if len(text) > LONGEST or text.count("{") != text.count("}"):
+        return []
+    return parse(f"\\boxed{{{text}}}", [LatexExtractionConfig()], parsing_timeout=0)
 
 
 @lru_cache(maxsize=4096)
@@ -151,7 +158,8 @@ def _same(gold: _Answer, got: _Answer) -> bool:
         a, b = gold.number, got.number
         scaled = 100 * b.value if b.percent and not a.percent else b.value
         return _near_enough(a.value, b.value) or _near_enough(a.value, scaled)
-    return bool(gold.parsed and got.parsed) and bool(equal(gold.parsed, got.parsed, timeout_seconds=0))
+    a, b = (x.parsed or (_latex(x.text) if x.text else []) for x in (gold, got))
+    return bool(a and b) and bool(equal(a, b, timeout_seconds=0))
 
 
 def _near_enough(gold: Fraction | float, got: Fraction | float) -> bool:
