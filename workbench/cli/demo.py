@@ -40,6 +40,12 @@ def add_parser(commands: argparse._SubParsersAction) -> None:
         help="go on with the newest run, as it was started, from its newest checkpoint to its last step, or to --steps",
     )
     parser.add_argument(
+        "--alert",
+        default="",
+        metavar="COMMAND",
+        help="run this once for each finding of the diagnosis, which it gets as input",
+    )
+    parser.add_argument(
         "--allow",
         default="",
         metavar="NAMES",
@@ -89,5 +95,11 @@ def _demo(args: argparse.Namespace) -> int:
         print(short)
     port = None if args.no_dashboard else args.port
     return terminal.watch(
-        experiment, resume=resume, allow=args.allow, seconds=args.seconds, port=port, browser=not args.no_browser
+        experiment,
+        resume=resume,
+        allow=args.allow,
+        command=args.alert,
+        seconds=args.seconds,
+        port=port,
+        browser=not args.no_browser,
     )

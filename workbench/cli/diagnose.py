@@ -4,23 +4,35 @@ from __future__ import annotations
 
 import argparse
 
+FAILED = 4
+"""The exit code of a diagnosis that found what it was told to fail on."""
+
 
 def add_parser(commands: argparse._SubParsersAction) -> None:
     """Register it."""
     parser = commands.add_parser("diagnose", help="what is wrong with a run: rules with evidence and a way out")
     parser.add_argument("run", nargs="?", help="run id (default: the newest of the store)")
     parser.add_argument("--store", default="store", help="folder where runs are kept (default: ./%(default)s)")
+    parser.add_argument(
+        "--fail-on",
+        default="",
+        metavar="RULES",
+        help=f"exit with {FAILED} where one of these rules found something: names with commas, or any",
+    )
     parser.set_defaults(command=_diagnose)
 
 
 def _diagnose(args: argparse.Namespace) -> int:
-    from workbench.analysis.diagnose import RULES, diagnose
+    from workbench import validate
+    from workbench.analysis.diagnose import RULES, examine
     from workbench.store import Store
 
+    fatal = [name.strip() for name in args.fail_on.split(",") if name.strip()]
+    validate.known(fatal, ["any", *RULES], "--fail-on")
     with Store.open(args.store) as store:
-        findings = diagnose(store, args.run)
-    for finding in findings:
-        print(finding)
-    if not findings:
-        print(f"nothing found by {len(RULES)} rules: {', '.join(RULES)}")
-    return 0
+        found = examine(store, args.run)
+    if not found.findings:
+        print(f"nothing found by {len(RULES)} rules")
+    print(found)
+    spoke = {finding.rule for finding in found.findings}
+    return FAILED if spoke and ("any" in fatal or spoke & set(fatal)) else 0

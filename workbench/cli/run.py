@@ -21,6 +21,12 @@ def add_parser(commands: argparse._SubParsersAction) -> None:
         "--resume", metavar="RUN", help="go on from the newest checkpoint of this run, to the same last step"
     )
     parser.add_argument(
+        "--alert",
+        default="",
+        metavar="COMMAND",
+        help="run this once for each finding of the diagnosis, which it gets as input",
+    )
+    parser.add_argument(
         "--allow",
         default="",
         metavar="NAMES",
@@ -37,5 +43,11 @@ def _run(args: argparse.Namespace) -> int:
     experiment = Experiment.from_toml(args.experiment).with_(**changes)
     port = args.port if args.dashboard else None
     return terminal.watch(
-        experiment, resume=args.resume, allow=args.allow, seconds=args.seconds, port=port, browser=not args.no_browser
+        experiment,
+        resume=args.resume,
+        allow=args.allow,
+        command=args.alert,
+        seconds=args.seconds,
+        port=port,
+        browser=not args.no_browser,
     )

@@ -14,7 +14,10 @@ from typing import TextIO
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.text import Text
 
+from workbench.analysis.diagnose import Finding
+from workbench.analysis.health import Health, alert
 from workbench.analysis.summary import Tally, mean, summary, zero_share
 from workbench.parallel import processes
 from workbench.runs.experiment import Experiment
@@ -111,11 +114,14 @@ def watch(
     *,
     resume: str | None,
     allow: str = "",
+    command: str = "",
     seconds: float | None,
     port: int | None,
     browser: bool,
 ) -> int:
-    """Run an experiment in this terminal; returns the exit status. Under torchrun every process does, and the first prints."""
+    """Run an experiment in this terminal; returns the exit status. Under torchrun every process does, and the first prints.
+
+    command: run once for each finding of the diagnosis, see `health.alert`."""
     began = time.perf_counter()
 
     def tell(text: str) -> None:
@@ -134,7 +140,10 @@ def watch(
                 console.print(note, markup=False)
             with dashboard(experiment.store, run.run_id, None if console.quiet else port, browser) as server:
                 deadline = began + seconds if seconds else float("inf")
-                tally = train(run, lambda: bool(pressed) or time.perf_counter() >= deadline)
+                with judged(experiment.store, run.run_id, command) as health:
+                    tally = train(run, lambda: bool(pressed) or time.perf_counter() >= deadline, health.stepped)
+                    processes.on_first(run.record.writer.flush)
+                    health.last()
                 if not run.done:
                     tell("scoring the evaluation set once more")
                     _once_more(run)
@@ -159,8 +168,23 @@ def _stay(wanted: Callable[[], bool]) -> None:
         time.sleep(0.2)
 
 
-def train(run: Run, stop: Callable[[], bool]) -> Tally:
-    """All steps until the run is done or stop() says so, with a bar in a terminal and a line a step elsewhere."""
+def judged(store_url: str, run: str, command: str) -> Health:
+    """The diagnosis of a run as it goes, which prints what it finds in red with texts to look at, and runs a command."""
+    call = alert(command, run) if command and processes.first() else None
+
+    def tell(finding: Finding) -> None:
+        console.print(Text(f"{finding.rule}: {finding.what}", "bold red"))
+        for line in (*finding.texts, f"try: {finding.way_out}"):
+            console.print(Text(f"    {line}", "red"))
+        if call is not None:
+            call(finding)
+
+    return Health(store_url, run, tell)
+
+
+def train(run: Run, stop: Callable[[], bool], on_step: Callable[[int], None]) -> Tally:
+    """All steps until the run is done or stop() says so, with a bar in a terminal and a line a step elsewhere; on_step is called
+    with the number of each step made."""
     tally = Tally()
     columns = (
         TextColumn("step {task.completed}/{task.total}"),
@@ -179,6 +203,7 @@ def train(run: Run, stop: Callable[[], bool]) -> Tally:
             began = time.perf_counter()
             done = run.step()
             tally.add(done)
+            on_step(run.n_steps)
             line = status_line(done, time.perf_counter() - began)
             progress.update(bar, completed=run.n_steps, description=line)
             if not console.is_terminal:
