@@ -7,6 +7,8 @@ import signal
 import subprocess
 import sys
 
+import pytest
+
 from workbench import Experiment, Store
 from workbench.cli.main import main
 from workbench.models.needs import memory_warning
@@ -24,13 +26,12 @@ def test_demo_in_a_simulated_world_ends_with_a_summary(tmp_path, capsys) -> None
         assert opened.sql("select max(step) as last from steps").to_pylist() == [{"last": 5}]
 
 
-def test_a_demo_names_columns_and_options_of_its_table(tmp_path, capsys) -> None:
+def demo_of_a_table(tmp_path) -> list[str]:
     rows = [{"ask": f"What is {i} + 1?", "gold": str(i + 1), "level": "easy"} for i in range(30)] + [
         {"ask": "?", "gold": "3 or 4"}
     ]
     (tmp_path / "t.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    demo = [
-        "demo",
+    told = [
         "--model",
         "tiny",
         "--steps",
@@ -41,22 +42,33 @@ def test_a_demo_names_columns_and_options_of_its_table(tmp_path, capsys) -> None
         "--tasks",
         str(tmp_path / "t.jsonl"),
     ]
+    return ["demo", *told]  # fmt: skip
+
+
+def test_a_demo_says_how_to_name_columns_and_to_keep_bad_answers(tmp_path, capsys) -> None:
+    demo = demo_of_a_table(tmp_path)
     assert main(demo) == 2
     assert "--columns prompt=..." in capsys.readouterr().err
-    options = ["--task-options", "verifier=numeric", "max_tokens=4", "bad_golds=0.01"]
-    assert main([*demo, "--columns", "prompt=ask,answer=gold", *options]) == 2
-    assert 'keep them with bad_golds = "allow"' in capsys.readouterr().err.replace("\n", " ")
-    assert main([*demo, "--columns", "prompt=ask,answer=gold", *options[:-1], "bad_golds=allow"]) == 0
-    shown = " ".join(capsys.readouterr().out.split())
-    assert "Columns not used: level." in shown
     assert (
-        "1 of 31 reference answers (3.2%) fail their own verifier numeric: row 31 '3 or 4' is not one number. They were kept."
-        in shown
+        main([*demo, "--columns", "prompt=ask,answer=gold", "--task-options", "verifier=numeric", "bad_golds=0.01"])
+        == 2
     )
+    assert 'keep them with bad_golds = "allow"' in capsys.readouterr().err.replace("\n", " ")
+    assert main([*demo, "--columns", "ask"]) == 2
+    assert "'ask' is not written as name=value" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_a_demo_of_a_table_says_what_was_made_of_it_and_keeps_it_with_the_run(tmp_path, capsys) -> None:
+    options = ["--task-options", "verifier=numeric", "max_tokens=4", "bad_golds=allow"]
+    assert main([*demo_of_a_table(tmp_path), "--columns", "prompt=ask,answer=gold", *options]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    told = "1 of 31 reference answers (3.2%) fail their own verifier numeric: row 31 '3 or 4' is not one number. They were kept."
+    assert "Columns not used: level." in shown
+    assert told in shown
     with Store.open(tmp_path / "s") as store:
         world = json.loads(store.sql("select world from runs").to_pylist()[0]["world"])
         assert world["task_notes"][0] == "Columns not used: level."
-    assert main([*demo, "--columns", "ask"]) == 2
 
 
 def test_a_second_demo_is_a_new_run_and_resume_goes_on(tmp_path) -> None:
