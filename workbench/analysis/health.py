@@ -30,7 +30,7 @@ class Health:
         self._store_url, self._run, self._on_finding = store_url, run, on_finding
         self._told: set[str] = set()
         self._step = self._asked = 0
-        self._wake, self._asking = threading.Condition(), threading.Lock()
+        self._wake = threading.Condition()
         self._ended = False
         self._thread = threading.Thread(target=self._watch, name=f"health {run}", daemon=True)
 
@@ -42,44 +42,48 @@ class Health:
 
     def ask(self) -> Diagnosis:
         """Ask all rules now, and tell of what is found for the first time."""
-        with self._asking:
-            with Store.open(self._store_url) as store:
-                self.diagnosis = examine(store, self._run)
-            for finding in self.diagnosis.findings:
-                if finding.rule not in self._told:
-                    self._told.add(finding.rule)
-                    self._on_finding(finding)
-            return self.diagnosis
+        with Store.open(self._store_url) as store:
+            self.diagnosis = examine(store, self._run)
+        for finding in self.diagnosis.findings:
+            if finding.rule not in self._told:
+                self._told.add(finding.rule)
+                self._on_finding(finding)
+        return self.diagnosis
 
-    def last(self) -> Diagnosis:
-        """Ask once more where steps were made since the rules were last asked: at the end of a run."""
+    def start(self) -> Health:
+        """Begin to ask, whenever a step was made."""
+        self._thread.start()
+        return self
+
+    def stop(self) -> None:
+        """Ask a last time, where steps were made since, and end; returns at once."""
         with self._wake:
-            due, self._asked = self._step > max(self._asked, 1), self._step
-        return self.ask() if due else self.diagnosis
+            self._ended = True
+            self._wake.notify()
 
     def _watch(self) -> None:
         while True:
             with self._wake:
-                self._wake.wait_for(lambda: self._ended or self._step > max(self._asked, 1))
-                if self._ended:
+                self._wake.wait_for(lambda: self._ended or self._due())
+                if not self._due():
                     return
                 self._asked = self._step
             began = time.monotonic()
             try:
                 self.ask()
-            except StoreError:  # damaged or gone: the run itself says so, with what to do
+            except (StoreError, ValueError):  # damaged or gone: the run itself says so, with what to do
                 return
             with self._wake:
                 self._wake.wait_for(lambda: self._ended, (time.monotonic() - began) * (1 / SHARE - 1))
 
+    def _due(self) -> bool:
+        return self._step > max(self._asked, 1)
+
     def __enter__(self) -> Health:
-        self._thread.start()
-        return self
+        return self.start()
 
     def __exit__(self, *error: object) -> None:
-        with self._wake:
-            self._ended = True
-            self._wake.notify()
+        self.stop()
         self._thread.join()
 
 

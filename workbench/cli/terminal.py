@@ -142,8 +142,7 @@ def watch(
                 deadline = began + seconds if seconds else float("inf")
                 with judged(experiment.store, run.run_id, command) as health:
                     tally = train(run, lambda: bool(pressed) or time.perf_counter() >= deadline, health.stepped)
-                    processes.on_first(run.record.writer.flush)
-                    health.last()
+                    processes.on_first(run.record.writer.flush)  # the last rules are asked of all steps
                 if not run.done:
                     tell("scoring the evaluation set once more")
                     _once_more(run)

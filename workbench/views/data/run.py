@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from workbench.analysis.diagnose import Diagnosis, examine
+from workbench.analysis.health import SHARE
 from workbench.store.urls import is_there
 from workbench.views.data.binning import BinnedBeliefs
 from workbench.views.data.records import (
@@ -167,6 +169,8 @@ class RunData:
         self.reasons: dict[tuple[str, str], float] = {}
         self.notes: list[dict[str, Any]] = []
         self.warnings = 0
+        self.diagnosis = Diagnosis([], {})
+        self._judged, self._judge_again = 0, 0.0
         self.prompts = Prompts()
         self.asked = np.zeros(0, np.int64)
         self.touched = np.zeros(0, np.int64)
@@ -187,7 +191,7 @@ class RunData:
             if row is None:
                 raise LookupError(f"there is no run {self.run!r} in {self.source.where}")
             if self._version == self.source.version:
-                return False
+                return self._judge()
             resumed = self.attempt not in (None, row["attempt"])
             if resumed or self.attempt is None:
                 self._begin(row["attempt"])
@@ -201,7 +205,16 @@ class RunData:
             changed |= self._read_evaluation()
             self._read_notes()
             self._version = self.source.version
-            return changed
+            return self._judge() or changed
+
+    def _judge(self) -> bool:
+        """Ask the rules of the diagnosis about new steps, for a twentieth of the time at most; whether they were asked."""
+        began = time.monotonic()
+        if self.step < 2 or self._judged == self.step or began < self._judge_again:
+            return False
+        self.diagnosis, self._judged = examine(self.source.store, self.run), self.step
+        self._judge_again = time.monotonic() + (time.monotonic() - began) * (1 / SHARE - 1)
+        return True
 
     def _facts(self, status: str) -> RunFacts:
         row = self.ask("page_run").to_pylist()[0]

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from workbench.analysis.diagnose import Finding
+from workbench.analysis.health import Health
 from workbench.runs.steering.requests import Request
 from workbench.views.data.settings import SETTINGS, figure
 from workbench.views.data.steering import Command, recorded, waits
@@ -62,7 +64,9 @@ class Controls:
         self.progress = w.IntProgress(0, 0, max(session.target_steps, 1), layout=w.Layout(width="340px"))
         self.status = w.HTML()
         self.message = w.HTML()
+        self.judged = w.HTML()
         self.became = w.HTML()
+        self._health: Health | None = None
         self.sent: list[Sent] = []
         self._lock = threading.RLock()  # clicks come from one thread, refreshes from another
         wrap = w.Layout(flex_flow="row wrap")
@@ -74,6 +78,7 @@ class Controls:
                 w.HBox([self.pipeline, self.swap], layout=wrap),
                 self.more,
                 self.status,
+                self.judged,
                 self.message,
                 self.became,
             ]
@@ -201,6 +206,20 @@ class Controls:
         self.progress.bar_style = {"failed": "danger", "finished": "success"}.get(s.status, "")
         self.status.value = self._line()
         self._follow()
+        if self._health is None and s.run_id and not ended:
+            self._health = Health(s.store_url, s.run_id, self._found).start()
+        if self._health is not None:
+            self._health.stepped(s.n_steps)
+            if ended:
+                self._health.stop()
+
+    def _found(self, finding: Finding) -> None:
+        """A finding of the diagnosis, in red, with texts to look at."""
+        texts = "".join(f"<br><code>{html(text, 200)}</code>" for text in finding.texts)
+        self.judged.value += (
+            f"<div><b style='color:{theme.BUDGET['failed']}'>{html(finding.what, 400)}</b> "
+            f"Try: {html(finding.way_out, 400)}{texts}</div>"
+        )
 
     def _line(self) -> str:
         s, last = self.session, getattr(self.session, "last", None)

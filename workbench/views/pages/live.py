@@ -33,7 +33,7 @@ class LivePage(Page):
         self._held: tuple | None = None
         self.steps = steps_range()
         SharedSteps(self.steps, self.chosen)
-        self.head = pane()
+        self.judged, self.head = pane(), pane()
         self.curves = CurvesPlot(self.steps, 340)
         self.picker = picker = PromptPicker(chosen, self.steps, (430, 250))
         self.budget = StackPlot(self.steps, theme.BUDGET, "rollouts per step", "rollouts", 225)
@@ -49,7 +49,7 @@ class LivePage(Page):
         groups = pn.FlexBox(self.which, self.next, keys, margin=0)
         moves = pn.FlexBox(picker.easier, picker.harder, margin=0)
         self.body = grid(
-            card(12, self.head),
+            card(12, self.judged, self.head),
             card(8, self.text["curves"], plot(self.curves.figure, grows=True)),
             card(4, self.text["budget"], self.text["spent"], plot(self.budget.figure)),
             card(8, self.text["heat"], picker.tools, plot(picker.heat.figure, grows=True)),
@@ -88,6 +88,7 @@ class LivePage(Page):
     def update(self, data: RunData, force: bool = False) -> None:
         """Every view takes what is new; what did not change is not sent."""
         follow(self.steps, data.facts.room)
+        put(self.judged, cards.judgement(data.diagnosis))
         put(self.head, cards.header(data.facts, data.curves, data.evaluation, data.budget, data.warnings))
         self._put("curves", cards.curves_head(data.curves, data.evaluation))
         self.curves.update(data.curves, data.evaluation)

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from workbench.analysis.diagnose import NO_DATA, TOO_SHORT, Diagnosis
 from workbench.views.data.binning import per_row
 from workbench.views.data.records import Columns, Evaluation, Group, History, Prompts, RunFacts, Stack
 from workbench.views.data.selection import OBSERVED
@@ -92,6 +93,25 @@ def header(facts: RunFacts, curves: Columns, evaluation: Evaluation, budget: Sta
         f'<div class="stats">{"".join(stats)}</div>'
         f'<div class="who"><b>{html(facts.pipeline, 400)}</b><span class="quiet">{about}</span>{verbs}</div>'
     )
+
+
+def judgement(found: Diagnosis) -> str:
+    """What the rules of the diagnosis say of the run, first on its page: findings with texts to look at, or that it is well."""
+    if not found.verdicts:
+        return ""
+    if not found.findings:
+        open_ = sum(verdict in (NO_DATA, TOO_SHORT) for verdict in found.verdicts.values())
+        rest = f"; {open_} have too little to read yet" if open_ else ""
+        return f'<div class="quiet">None of {len(found.verdicts)} rules found anything wrong{rest}.</div>'
+    shown = [
+        f'<div class="error" role="alert"><b>{html(f.what, 400)}</b> <span class="quiet">{html(f.rule)}</span><br>'
+        f"Try: {html(f.way_out, 400)}"
+        + "".join(f"<br><code>{html(text, 200)}</code>" for text in (f.texts if f is found.findings[0] else ()))
+        + "</div>"
+        for f in found.findings[:3]
+    ]
+    more = len(found.findings) - len(shown)
+    return "".join(shown) + (f'<div class="quiet">and {more} more: workbench diagnose</div>' if more > 0 else "")
 
 
 def _learning(e: Evaluation) -> tuple[str, str]:
