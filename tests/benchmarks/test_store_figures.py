@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.benchmarks import store, store_kill, store_long, store_search
+from tests.benchmarks import store, store_damage, store_kill, store_long, store_search
 
 
 def figures(case):
@@ -46,6 +46,15 @@ def test_kills_are_counted(monkeypatch):
     assert (found["acknowledged_steps_lost"].value, found["steps_torn"].value) == (0, 0)
 
 
+@pytest.mark.slow
+def test_damage_is_counted(monkeypatch):
+    monkeypatch.setattr(store_damage, "FLIPS", 1)
+    monkeypatch.setattr(store_damage, "FORGED", 10)
+    found = list(store.bench("damage"))
+    assert {f.metric: f.value for f in found}["writes_outside"] == 0
+    assert all(f.value == 100 for f in found if f.metric in ("found_by_check", "other_runs_intact_after_repair"))
+
+
 def test_cases_are_named():
-    with pytest.raises(ValueError, match="no case 'x'; there are tiny, wide, long, search, kill"):
+    with pytest.raises(ValueError, match="no case 'x'; there are tiny, wide, long, search, kill, damage"):
         list(store.bench("x"))

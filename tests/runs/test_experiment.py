@@ -11,6 +11,9 @@ from workbench import Budget, Experiment, Store, tasks
 from workbench.runs.run import Run
 from workbench.runs.steering.remote import Remote
 from workbench.store import StoreError
+from workbench.store.care.check import check
+from workbench.store.care.repair import repair
+from workbench.store.folder import bundle
 from workbench.testing.scripted import ScriptedWorld
 
 SMALL = Experiment(
@@ -189,6 +192,59 @@ def test_resuming_without_a_checkpoint_says_so(tmp_path) -> None:
     with Run(experiment) as run:
         run.step()
     with pytest.raises(ValueError, match="has no checkpoint"):
+        Run(experiment, resume=run.run_id)
+
+
+@pytest.mark.parametrize("made", [0, 3])
+def test_a_run_that_was_killed_before_its_first_checkpoint_begins_again(tmp_path, made) -> None:
+    experiment = SMALL.with_(store=str(tmp_path), steps=5, eval_every=1, checkpoint_every=20)
+    whole = Run(experiment.with_(store=str(tmp_path / "whole")))
+    with whole:
+        prompts = [whole.step().prompts.tolist() for _ in range(5)]
+    killed = Run(experiment)
+    killed.begin()
+    for _ in range(made):
+        killed.step()
+    killed.record.writer.flush()
+    killed.record.writer.give_up()  # as a kill does: without a checkpoint and without a status
+    with Run(experiment, resume=killed.run_id) as again:
+        assert again.n_steps == 0 and again.run_id == killed.run_id
+        assert [again.step().prompts.tolist() for _ in range(5)] == prompts
+    with Store.open(tmp_path) as store:
+        assert store.runs().select(["status", "last_step"]).to_pylist() == [{"status": "finished", "last_step": 5}]
+        assert store.sql("SELECT step FROM steps ORDER BY step")["step"].to_pylist() == [1, 2, 3, 4, 5]
+        evaluated = store.sql(
+            "SELECT step, count(*) AS n FROM rollouts WHERE purpose = 'eval' GROUP BY step ORDER BY step"
+        )
+        assert len({*evaluated["n"].to_pylist()}) == 1 and evaluated["step"].to_pylist() == [0, 1, 2, 3, 4, 5]
+        assert store.sql("SELECT count(*) AS n FROM beliefs WHERE step = 0")["n"][0].as_py() == 40
+    assert all(f.kind == "note" for f in check(tmp_path))
+
+
+def test_a_checkpoint_that_rots_is_not_trained_on(tmp_path) -> None:
+    experiment = SMALL.with_(store=str(tmp_path), steps=4)
+    with Run(experiment) as run:
+        run.step()
+    [position] = tmp_path.glob("checkpoints/*/step-000001/position.npz")
+    held = bytearray(position.read_bytes())
+    held[len(held) // 2] ^= 1
+    position.write_bytes(held)
+    assert [f.where.rpartition("/")[2] for f in check(tmp_path) if f.kind == "error"] == ["position.npz"]
+    with pytest.raises(ValueError, match=r"position.npz is damaged: it does not have its checksum"):
+        Run(experiment, resume=run.run_id)
+
+
+def test_a_record_that_lost_its_last_steps_is_not_resumed_beyond_them(tmp_path) -> None:
+    experiment = SMALL.with_(store=str(tmp_path), steps=6)
+    with Run(experiment) as run:
+        for _ in range(3):
+            run.step()
+    third = max(p for p in tmp_path.glob("commits/*/r0/0*") if "steps" in bundle.read(p / bundle.NAME)) / bundle.NAME
+    third.write_bytes(third.read_bytes()[:-30])
+    with pytest.raises(ValueError, match=r"its record ends at step 2: .* commit \d+ is damaged.*--repair"):
+        Run(experiment, resume=run.run_id)
+    repair(tmp_path)
+    with pytest.raises(ValueError, match="has a checkpoint of step 3, and its record ends at step 2"):
         Run(experiment, resume=run.run_id)
 
 

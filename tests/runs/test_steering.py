@@ -564,3 +564,43 @@ def test_a_killed_run_goes_on_with_the_settings_that_commands_left(elsewhere, tm
         assert (run.state.budget, run.pipeline.text) == (Budget(4, 80), "grpo + vade")
         run.ready()
         assert run.step().plan.n_rollouts == 80
+
+
+@pytest.mark.parametrize("kind", ["pipe", "link", "device", "folder", "broken link", "socket"])
+def test_what_is_no_regular_file_in_an_inbox_is_refused_and_training_goes_on(run, tmp_path, kind):
+    inbox = Inbox(run.experiment.store, run.run_id)
+    inbox.folder.mkdir(parents=True, exist_ok=True)
+    there = inbox.folder / "1-bad.json"
+    secret = tmp_path / "secret.json"
+    secret.write_text(json.dumps(Request.of("pause", {}, "eve")._asdict()))
+    if kind == "pipe":
+        os.mkfifo(there)
+        os.mkfifo(inbox.folder / ".working.tmp")  # what the trainer itself writes through
+        os.mkfifo(inbox.folder / ".working.json")
+    elif kind == "socket":
+        import socket
+
+        with socket.socket(socket.AF_UNIX) as end:
+            here = Path.cwd()
+            os.chdir(inbox.folder)  # a socket's path is short
+            end.bind(there.name)
+            os.chdir(here)
+    elif kind == "folder":
+        there.mkdir()
+    else:
+        there.symlink_to({"link": secret, "device": "/dev/zero", "broken link": tmp_path / "nothing"}[kind])
+    assert run.ready(lambda: run.queue.paused)
+    run.step()
+    assert inbox.waiting() == [] and inbox.working_status() == ("", "")
+    inbox.set_working_status("x", "at work")
+    assert inbox.working_status() == ("x", "at work") and not run.queue.paused
+    run.record.writer.flush()
+    [refused] = [c for c in commands(run).values() if c["kind"] == "refused"]
+    assert "regular file" in refused["payload"]["payload"]["error"] or kind == "broken link"
+    assert run.n_steps == 3 and secret.exists()
+
+
+@pytest.mark.parametrize("name", ["..", "../x", "/tmp/x", "", ".x", "a/b", "a\nb"])
+def test_an_inbox_is_of_a_run(tmp_path, name):
+    with pytest.raises(ValueError, match="must be letters, digits"):
+        Inbox(str(tmp_path), name)

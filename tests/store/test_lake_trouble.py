@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import traceback
 
 import duckdb
 import numpy as np
@@ -216,7 +217,8 @@ def test_a_password_is_shown_nowhere(url):
         assert store.url == secret
     with pytest.raises(StoreError, match=r"password=\*\*\*") as told:
         Store.open(re.sub(r"port=\d+", "port=1", secret))
-    assert "pass word" not in str(told.value)
+    assert "pass word" not in "".join(traceback.format_exception(told.value))
+    assert "pass word" not in repr(Experiment(store=secret))
     by_uri = Lake.parse("ducklake:postgres:postgresql://me:secret@db:5433/runs?sslmode=require&data=/shared")
     assert (by_uri.conninfo, by_uri.data) == ("postgresql://me:secret@db:5433/runs?sslmode=require", "/shared")
     assert str(by_uri) == "ducklake:postgres:postgresql://me:***@db:5433/runs?sslmode=require&data=/shared"

@@ -9,8 +9,9 @@ import time
 from pathlib import Path
 
 import pytest
+from made_steps import made_pool
 
-from workbench.store import Store, StoreError, compact
+from workbench.store import Store, StoreError, Writer, compact
 from workbench.store.folder.files import read_current
 
 WRITER = Path(__file__).with_name("write_steps.py")
@@ -51,8 +52,12 @@ def test_a_damaged_commit_is_named(tmp_path):
     subprocess.run([sys.executable, WRITER, tmp_path, "a", "2"], check=True, stdout=subprocess.DEVNULL)
     damaged = tmp_path / "commits/a/r0/000000002/tables.bundle"
     damaged.write_bytes(damaged.read_bytes()[:-40])
-    with pytest.raises(StoreError, match=r"is damaged: .*000000002/tables\.bundle.* Restore that file"):
-        Store.open(tmp_path)
+    with Store.open(tmp_path) as store:
+        assert [*store.damaged] == ["a/r0"] and len(store.sql("FROM steps")) == 1
+        assert "commit 000000002 is damaged: tables.bundle: " in store.damaged["a/r0"]
+        assert "restore that file from a copy, or `workbench store check --repair" in store.damaged["a/r0"]
+    with pytest.raises(StoreError, match="commit 000000002 is damaged"):
+        Writer(tmp_path, {}, made_pool(8), run="a")
 
 
 @pytest.mark.parametrize("text", ["", '{"generat', "[]", '{"generation": 1}'])

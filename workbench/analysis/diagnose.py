@@ -96,7 +96,7 @@ def examine(store: Store, run: str | None = None) -> Diagnosis:
     """What each rule says of a run (default: the latest); a rule whose cause another one found is not asked."""
     chosen = run or store.latest()
     if chosen is None:
-        raise ValueError(f"the store {store.url!r} has no run yet; `workbench demo` records one")
+        raise ValueError(f"the store {store.where} has no run yet; `workbench demo` records one")
     known = store.sql("SELECT count(*) AS n FROM runs WHERE run = $run", {"run": chosen})["n"][0].as_py()
     if not known:
         raise ValueError(f"no run {chosen!r} in {store!r}")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from workbench.store.urls import redacted
 from workbench.types import Rollouts, Step
 
 if TYPE_CHECKING:
@@ -92,7 +93,7 @@ def summary(
     other = ", ".join(f"{fate} ({reason or 'no reason'}) {v:.0%}" for (fate, reason), v in others)
     where = ", ".join(f"{k} {v / spent:.0%}" for k, v in tally.seconds.most_common() if v / spent >= 0.01)
     again = {"smollm2": "", "sim": " --sim"}.get(experiment.model, f" --model {quote(experiment.model)}")
-    store = quote(experiment.store)
+    store = quote(redacted(experiment.store))
     return [
         f"run       {run}: {tally.n_steps} steps in {seconds:,.0f} s ({spent / tally.n_steps:.2f} s a step)",
         learned(evaluations),
@@ -103,7 +104,7 @@ def summary(
         f"  other   {other or 'none dropped, none failed'}",
         f"time      {where}",
         f"warnings  {tally.warnings} (the dashboard lists them)",
-        f"store     {experiment.store}",
+        f"store     {redacted(experiment.store)}",
         "",
         "next",
         f"  workbench dashboard {store}",

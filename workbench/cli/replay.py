@@ -41,7 +41,7 @@ def _replay(args: argparse.Namespace) -> int:
     with Store.open(args.store) as store:
         run = args.run or store.latest()
         if run is None:
-            raise ValueError(f"the store {args.store!r} has no run yet; `workbench demo` records one")
+            raise ValueError(f"the store {store.where} has no run yet; `workbench demo` records one")
         experiment = Experiment.recorded(args.store, run)
         own = Pipeline.parse(experiment.pipeline)
         if own.unknown and not args.pipeline:

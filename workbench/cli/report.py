@@ -51,7 +51,7 @@ def _report(args: argparse.Namespace) -> int:
             times = {r["run"]: sum(o["run"] == r["run"] for o in rows) for r in rows}
             runs = [run for run, n in times.items() if n > 1]
             if not runs:
-                raise ValueError(f"no run of {args.store} was evaluated twice or more; name the runs to report")
+                raise ValueError(f"no run of {store.where} was evaluated twice or more; name the runs to report")
         files = write(
             store, runs, args.out, axis=args.axis, baseline=args.baseline,
             measure=args.measure, details=args.details, groups=groups,

@@ -10,6 +10,8 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from workbench.store.urls import redacted
+
 if TYPE_CHECKING:
     from workbench.store import Store
 
@@ -68,10 +70,13 @@ def _show(args: argparse.Namespace) -> int:
     with Store.open(there(args.store)) as store:
         runs = store.runs().to_pylist()
         if not runs:
-            raise ValueError(f"the store {args.store!r} holds no run yet")
+            raise ValueError(f"the store {store.where} holds no run yet")
+        if not args.json:
+            for text in store.damaged.values():
+                print(f"damaged: {visible(text)}")
         run = args.run or runs[0]["run"]
         if run not in (known := [r["run"] for r in runs]):
-            raise ValueError(f"there is no run {run!r} in {args.store!r}; there are {', '.join(known[:5])}")
+            raise ValueError(f"there is no run {run!r} in {store.where}; there are {', '.join(known[:5])}")
         if args.prompt is not None:
             return _prompt(store, run, args)
         if args.step is not None:
@@ -85,7 +90,7 @@ def _steps(store: Store, runs: list[Row], run: str, args: argparse.Namespace) ->
         return _json(steps)
     _table("runs", RUNS, runs[: args.last or None], len(runs))
     _table(f"steps of {run}", STEPS, steps[-args.last :], len(steps))
-    print(f"a step's groups: workbench show {args.store} --run {run} --step last")
+    print(f"a step's groups: workbench show {redacted(args.store)} --run {run} --step last")
     return 0
 
 
@@ -102,7 +107,9 @@ def _groups(store: Store, run: str, args: argparse.Namespace) -> int:
         return _json(groups)
     _table(f"step {groups[0]['step']} of {run}", GROUPS, groups[: args.last or None], len(groups))
     first = groups[0]
-    print(f"its rollouts: workbench show {args.store} --run {run} --step {first['step']} --prompt {first['prompt_id']}")
+    print(
+        f"its rollouts: workbench show {redacted(args.store)} --run {run} --step {first['step']} --prompt {first['prompt_id']}"
+    )
     return 0
 
 

@@ -22,7 +22,12 @@ def add_parser(commands: argparse._SubParsersAction) -> None:
         return parser
 
     verb("info", "what is there: runs, sizes, and what waits for compaction", _info)
-    verb("check", "is everything there and readable, and does it add up?", _check)
+    check = verb("check", "is everything there and readable, and does it add up?", _check)
+    check.add_argument(
+        "--repair",
+        action="store_true",
+        help="put back what can be, also where the store does not open, and say what is given up",
+    )
     verb("compact", "fold small commits into large files", _compact)
     export = verb("export", "write runs as one Parquet file a table", _export)
     export.add_argument("out", type=Path, help="a new folder")
@@ -51,6 +56,8 @@ def _info(args: argparse.Namespace) -> int:
     print(f"{store.where}: {len(runs)} runs, {human(sum(size.bytes.values()))}")
     print("  " + ", ".join(f"{name} {human(n)}" for name, n in size.bytes.items()))
     print(f"  generation {size.generation}; {sum(size.waiting.values())} {size.unit} wait for compaction")
+    for text in store.damaged.values():
+        print(f"  damaged: {text}")
     for r in runs:
         lag = sum(n for name, n in size.waiting.items() if name.rsplit("/r", 1)[0] == r["run"])
         print(
@@ -63,6 +70,11 @@ def _info(args: argparse.Namespace) -> int:
 def _check(args: argparse.Namespace) -> int:
     from workbench.store.care.check import check
 
+    if args.repair:
+        from workbench.store.care.repair import repair
+
+        for f in repair(there(args.store), progress):
+            print(f"{f.kind}: {f.where}: {f.text}")
     found = check(there(args.store), progress)
     for f in found:
         print(f"{f.kind}: {f.where}: {f.text}")
@@ -111,6 +123,7 @@ def _prune(args: argparse.Namespace) -> int:
 
     with Store.open(args.store) as store:
         runs = [*args.run, *(old_runs(store, args.older_than) if args.older_than is not None else [])]
+        store.known([run for run in runs if not store.damage_of(run)])
     if not runs:
         raise ValueError("nothing to prune: give --run RUN or --older-than DAYS that some run is")
     what = "the token columns of " if args.tokens else ""
@@ -118,7 +131,8 @@ def _prune(args: argparse.Namespace) -> int:
         print(f"would delete {what}{', '.join(dict.fromkeys(runs))}; add --yes to do it")
         return 0
     freed = prune(args.store, set(runs), tokens_only=args.tokens, progress=progress)
-    print(f"deleted {what}{', '.join(dict.fromkeys(runs))}: {human(freed)} freed")
+    left = f"; compacting what stays took {human(-freed)} more than that" if freed < 0 else ""
+    print(f"deleted {what}{', '.join(dict.fromkeys(runs))}: {human(max(freed, 0))} freed{left}")
     return 0
 
 

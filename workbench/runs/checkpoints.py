@@ -16,8 +16,9 @@ import numpy as np
 
 from workbench.parallel import processes
 from workbench.stages import Trainable
-from workbench.store.folder.files import fsync
+from workbench.store.folder.files import differing, fsync, write_sums
 from workbench.store.open import data_folder
+from workbench.store.rows.attempts import check_id
 
 POSITION = "position.npz"
 """The file of a checkpoint that says where the run was, beside the world's own files."""
@@ -25,6 +26,7 @@ POSITION = "position.npz"
 
 def folder_of_run(store_url: str, run_id: str) -> Path:
     """The folder of a run's checkpoints."""
+    check_id(run_id, 0)
     return data_folder(store_url) / "checkpoints" / run_id
 
 
@@ -53,6 +55,7 @@ def save(folder: Path, step: int, world: Trainable, available: np.ndarray, also:
         state = np.empty(0, np.uint8) if torch is None else torch.get_rng_state().numpy()
         np.savez(part / POSITION, available=available, torch=state)
         also(part)
+        write_sums(part)
         for path in [*sorted(p for p in part.rglob("*") if p.is_file()), part]:
             fsync(path)  # a rename may get to the disk before what it names
         part.rename(final)
@@ -69,6 +72,14 @@ def save(folder: Path, step: int, world: Trainable, available: np.ndarray, also:
         for old in folder.glob("step-*"):
             if old != final:
                 shutil.rmtree(old, ignore_errors=True)
+
+
+def check(checkpoint: Path) -> None:
+    """Raise ValueError where a file of a checkpoint does not hold what was written; one without checksums passes."""
+    wrong = processes.on_first(lambda: differing(checkpoint))
+    if wrong:
+        name, why = wrong[0]
+        raise ValueError(f"{checkpoint / name} is damaged: {why}; restore it from a copy, or start a new run")
 
 
 def position(checkpoint: Path) -> np.ndarray | None:

@@ -55,7 +55,7 @@ class Experiment(ExperimentSpec):
             found = store.sql("select experiment from runs where run = ?", [run]).to_pylist()
             if not found:
                 known = ", ".join(store.runs().column("run").to_pylist()) or "none"
-                raise ValueError(f"the store {store_url!r} has no run {run!r}; it has {known}")
+                raise ValueError(f"the store {store.where} has no run {run!r}; it has {known}")
             data = json.loads(found[0]["experiment"])
             target = store.ask("page_run", run=run).to_pylist()[0]["target"]
             swaps = store.sql(

@@ -83,7 +83,9 @@ def _open_writer(spec: ExperimentSpec, state: RunState, resume: str | None) -> W
             world.pool,
             world.evaluation,
             run=resume,
-            start=None if resume is None else state.step + 1,
+            start=None
+            if resume is None
+            else state.step and state.step + 1,  # 0: from what stands before the first step
             target=state.target,
             world={
                 **world.describe(),

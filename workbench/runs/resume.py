@@ -30,14 +30,15 @@ class Resumed(NamedTuple):
 def resume(
     spec: ExperimentSpec, state: RunState, queue: RequestQueue, run_id: str, allow: Collection[str] = ()
 ) -> Resumed:
-    """Load the newest checkpoint of a run and fold the steps up to it; later ones will be made again.
+    """Load the newest checkpoint of a run and fold the steps up to it; later ones will be made again. A run that ended before
+    its first checkpoint begins again, with the commands it was given.
 
     What the world is (`fingerprint`) must be what was recorded, except for the names in allow; ValueError otherwise."""
     folder, pool = checkpoints.folder_of_run(spec.store, run_id), state.world.pool
     found = checkpoints.newest(folder)
-    if found is None:
-        raise ValueError(f"run {run_id} has no checkpoint under {folder}; start a new run instead")
-    checkpoint, at = found
+    checkpoint, at = found or (None, 0)
+    if checkpoint is not None:
+        checkpoints.check(checkpoint)
     if at >= state.target:
         raise ValueError(
             f"run {run_id} has made {at} steps, and its experiment ends at {state.target}; "
@@ -45,9 +46,23 @@ def resume(
         )
     with Store.open(spec.store) as store:
         changed = _changed(store, state, run_id, allow)
-        recorded, _ = store.pool(run_id)
-        if list(recorded.ids) != list(pool.ids):
+        known, _ = store.pool(run_id)
+        if list(known.ids) != list(pool.ids):
             raise ValueError(f"run {run_id} had other prompts than these tasks give; resume it with its tasks and seed")
+        recorded = store.sql("SELECT max(step) AS last FROM steps WHERE run = ?", [run_id])["last"][0].as_py() or 0
+        if checkpoint is None:
+            every = spec.checkpoint_every
+            if recorded >= 2 * every and recorded:  # one was made, or none is wanted
+                why = "it was gone when this run was opened" if every else "checkpoint_every is 0"
+                raise ValueError(f"run {run_id} has no checkpoint under {folder} ({why}); start a new run instead")
+            _restore_commands(spec, state, queue, store, run_id, at)
+            state.states = state.pipeline.init(pool)
+            return Resumed(changed=changed)
+        if recorded < at:
+            why = store.damage_of(run_id) or "what was damaged was given up by a repair; start a new run"
+            raise ValueError(
+                f"run {run_id} has a checkpoint of step {at}, and its record ends at step {recorded}: {why}"
+            )
         state.world.load(checkpoint)
         if (available := checkpoints.position(checkpoint)) is not None:
             if len(available) != len(pool):

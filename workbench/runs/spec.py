@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from workbench import validate
 from workbench.pipeline import Pipeline, catalog
 from workbench.stages import Overlapping
+from workbench.store.urls import redacted
 from workbench.types import Budget
 from workbench.worlds.live.prompts import TOO_LONG
 
@@ -31,7 +32,7 @@ class Untrusted(str):
     __slots__ = ()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class ExperimentSpec:
     """The fields of an `Experiment`, which documents them, checked; prints as code, goes to and from TOML."""
 
@@ -112,6 +113,11 @@ class ExperimentSpec:
             "task_options": dict(self.task_options),
         }
         return data if sources else {k: v for k, v in data.items() if k != "methods"}
+
+    def __repr__(self) -> str:
+        """As code, but for a password in the store's URL."""
+        shown = (f"{f.name}={getattr(self, f.name)!r}" for f in fields(self))
+        return redacted(f"{type(self).__name__}({', '.join(shown)})")
 
     def to_toml(self) -> str:
         """The same as TOML text; `from_toml` reads it back."""

@@ -1,4 +1,5 @@
-"""Background threads of a writer: one writes records in order, one compacts the store while that goes on.
+"""Background threads of a writer: one writes records in order, one compacts the store while that goes on, one gives signs
+of life.
 
 Nothing that was handed over is ever dropped. The queue is bounded: `put` waits while it is full. After an error the thread
 rests with the failed record still at the head of the queue, until `retry`.
@@ -19,6 +20,29 @@ FEWEST, MOST = 64, 512
 
 TAIL_BYTES = 64 * 1024 * 1024
 """And bytes of them: readers hold in memory what is not compacted."""
+
+
+BEAT, STILL = 5.0, 45.0
+"""Seconds between two signs of life of a writer, and after how many without one it counts as stopped."""
+
+
+class Heartbeat:
+    """Calls beat() every few seconds while the process runs, so that readers know a trainer that was stopped, or whose
+    children outlived it, from one that trains."""
+
+    def __init__(self, beat: Callable[[], object], name: str) -> None:
+        self._beat, self._ended = beat, threading.Event()
+        self._thread = threading.Thread(target=self._work, name=name, daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """No more signs of life."""
+        self._ended.set()
+        self._thread.join()
+
+    def _work(self) -> None:
+        while not self._ended.wait(BEAT):
+            self._beat()
 
 
 class Recorder(Generic[Record]):

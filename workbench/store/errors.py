@@ -2,13 +2,27 @@
 
 from __future__ import annotations
 
+import shlex
+from pathlib import Path
+
 
 class StoreError(RuntimeError):
     """The store cannot do what was asked; the message says what to do instead."""
 
 
 class Damaged(StoreError):
-    """A file that does not hold what was written into it."""
+    """A file that does not hold what was written into it; path: which one, where that is known."""
+
+    def __init__(self, text: str, path: Path | None = None) -> None:
+        super().__init__(text)
+        self.path = path
+
+
+def repaired_by(folder: object) -> str:
+    """The way out of damage, as messages name it."""
+    return (
+        f"`workbench store check --repair {shlex.quote(str(folder))}` puts back what can be, and says what it gives up"
+    )
 
 
 class LedgerError(StoreError):

@@ -13,7 +13,7 @@ import secrets
 import tempfile
 import threading
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -33,6 +33,10 @@ from workbench.types import Pool, Step
 if TYPE_CHECKING:
     from workbench.store.folder.reader import FolderReader
     from workbench.store.lake.reader import LakeReader
+
+UNREADABLE = (duckdb.IOException, duckdb.InvalidInputException, duckdb.SerializationException, duckdb.InternalException,
+              duckdb.FatalException)  # fmt: skip
+"""What DuckDB raises of a file that is damaged, and some of them also of a query that is wrong."""
 
 MEMORY = "512MiB"
 """Of DuckDB in a reader: cached blocks of the base, what is not compacted, and queries, which spill beyond it."""
@@ -67,7 +71,9 @@ class Store:
                                            "temp_directory": str(self._spill), "autoinstall_known_extensions": False,
                                            "autoload_known_extensions": False})  # fmt: skip
         self._con.execute("SET enable_progress_bar = false; SET python_enable_replacements = false")
-        self._con.execute(f"SET allowed_directories = [{quoted(f'{backend.data}/')}]")
+        self._con.execute(
+            f"SET allowed_directories = [{', '.join(quoted(f'{folder}/') for folder in backend.folders)}]"
+        )
         self._con.execute("SET enable_external_access = false; SET lock_configuration = true")
         self._con.execute(f"CREATE SCHEMA tail; USE tail; {TABLES_SQL} USE main;")
         self._con.execute("CREATE TABLE alive (run VARCHAR)")
@@ -101,15 +107,32 @@ class Store:
         """The sample store that comes with the tree: four small runs of the tiny model. Raises StoreError in a wheel."""
         return cls.open(sample_folder(), live=False)
 
+    @property
+    def damaged(self) -> Mapping[str, str]:
+        """What cannot be read, by writer (<run>/r<rank>) or file: a sentence each, with the way out. The rest is whole."""
+        return self._backend.damaged
+
+    def damage_of(self, run: str) -> str:
+        """What cannot be read of a run; "" where all of it can."""
+        return "; ".join(text for name, text in self.damaged.items() if name.rpartition("/r")[0] == run)
+
     def refresh(self) -> bool:
-        """Take in what was committed since; True where something new came. A few milliseconds."""
+        """Take in what was committed since; True where something new came. A few milliseconds.
+
+        A damaged commit closes its own run from there on, see `damaged`; StoreError where a file is damaged that all runs
+        are in."""
         with self._lock:
             for attempt in range(20):
                 try:
                     return self._refresh()
                 except (duckdb.IOException, FileNotFoundError):  # a file was retired under us: read CURRENT again
+                    if attempt == 3:
+                        self._backend.examine()
                     self._backend.forget()
                     time.sleep(0.01 * attempt)
+                except UNREADABLE:
+                    if not self._backend.examine():
+                        raise
             return self._refresh()
 
     def sql(self, query: str, params: Params = None) -> pa.Table:
@@ -123,6 +146,14 @@ class Store:
         except duckdb.IOException:
             self._backend.forget()
             self.refresh()
+        except UNREADABLE:  # of the query, or of a file
+            if not self._examined():
+                raise
+        try:
+            return self._query(query, params)
+        except UNREADABLE:
+            if not self._examined():
+                raise
             return self._query(query, params)
 
     def runs(self) -> pa.Table:
@@ -143,6 +174,8 @@ class Store:
         """The given runs (default: all, newest first); StoreError names the first that is not here."""
         here = self.runs()["run"].to_pylist()
         if wrong := [run for run in runs or () if run not in here]:
+            if text := self.damage_of(wrong[0]):
+                raise StoreError(text)
             raise StoreError(f"no run {wrong[0]!r} in {self.where}; there are {', '.join(here) or 'none'}")
         return here if runs is None else list(runs)
 
@@ -199,6 +232,12 @@ class Store:
             raise ReadOnlyError(
                 f"a query sees the tables of this store, not files, networks or settings: {error}"
             ) from error
+
+    def _examined(self) -> bool:
+        """Whether some files turned out to be damaged, and are left out from now on; StoreError where nothing is left."""
+        with self._lock:
+            found = self._backend.examine()
+            return self.refresh() if found else False
 
     def _refresh(self) -> bool:
         with self._backend.news(self._con) as news:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -13,6 +14,18 @@ import pyarrow as pa
 def quoted(text: str | Path) -> str:
     """A string or path as a SQL literal."""
     return "'" + str(text).replace("'", "''") + "'"
+
+
+@contextmanager
+def plain_path(folder: Path) -> Iterator[Path]:
+    """The folder, under a path that DuckDB takes as it is: ?, * and [ in one are a pattern to it, or options."""
+    if not set(str(folder)) & set("?*["):
+        yield folder
+        return
+    with tempfile.TemporaryDirectory(prefix="workbench-") as scratch:
+        link = Path(scratch) / "store"
+        link.symlink_to(folder.resolve())
+        yield link
 
 
 @contextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from urllib.parse import unquote
 
 from workbench.store.errors import StoreError
 
@@ -13,10 +14,21 @@ def is_shared(url: object) -> bool:
     return str(url).startswith("ducklake:")
 
 
+_WORD = re.compile(r"(password\s*=\s*)('(?:[^'\\]|\\.|'')*'|(?:\\.|(?![?&]\w+=)[^\s\"'\\])+)", re.IGNORECASE)
+_ADDRESS = re.compile(r"(://[^:/@\s]*:)([^\s\"]*)@")
+
+
 def redacted(text: str) -> str:
     """The text without the passwords that an address may hold."""
-    text = re.sub(r"(password\s*=\s*)('(?:[^'\\]|\\.)*'|[^\s&\"]+)", r"\1***", text)
-    return re.sub(r"(://[^:/@\s]*:)[^@/\s]*@", r"\1***@", text)
+    return _ADDRESS.sub(r"\1***@", _WORD.sub(r"\1***", text))
+
+
+def secrets_of(conninfo: str) -> list[str]:
+    """The passwords in an address, in each spelling that an error may repeat, the longest first."""
+    found = [m[2] for pattern in (_WORD, _ADDRESS) for m in pattern.finditer(conninfo)]
+    plain = [re.sub(r"\\(.)", r"\1", s[1:-1] if s.startswith("'") else s) for s in found]
+    spelled = {*found, *plain, *map(unquote, found), *(s.replace("'", "''") for s in found)}
+    return sorted(spelled - {""}, key=len, reverse=True)
 
 
 def is_there(url: str | Path) -> bool:

@@ -39,7 +39,7 @@ class Writer:
 
     experiment, world and who (verb -> method names) are JSON-able; experiment may name `name` and `seed`. An unknown
     run id starts a run of that name, a known one goes on with it: `start` is the first step that will be recorded
-    (default: after the last one), and steps from there on recorded earlier are hidden, not deleted.
+    (default: after the last one; 0: all of it again, what stands before the first step too), and steps from there on recorded earlier are hidden, not deleted.
 
     rank of ranks: where several processes train one run, each records its rollouts under the same run id; readers show a
     step once all ranks recorded it. Rank 0 records the pool, and one of them beliefs and commands. They go back together:
@@ -94,6 +94,8 @@ class Writer:
             self.attempt, self.step, self._carried = 0, (start or 1) - 1, {}
             if last >= 0 or ranks > 1:
                 with Store.open(self.url) as store:
+                    if text := store.damage_of(self.run):  # what is recorded after it would never be shown
+                        raise StoreError(text)
                     self.attempt, self.step, self._carried = history(store, self.run, rank, pool, start)
             opening = [attempt_table(self.attempt, self.step + 1, who or {}, ranks, self._retention, target)]
             if last < 0 and not rank:
@@ -101,7 +103,7 @@ class Writer:
         except BaseException:
             self._backend.close()
             raise
-        self.committed = self.step
+        self.step = self.committed = max(self.step, 0)
         self.acting(who or {})
         self._compactor = Compactor(self._backend.compact, compacted, self._not_compacted, compacting)
         self._recorder: Recorder[Commit] = Recorder(self._write, queue, f"recorder {self.run}")

@@ -7,14 +7,19 @@ taken for a step, and is applied once that step is recorded.
 
 from __future__ import annotations
 
+import errno
 import json
+import os
+import stat
 import time
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
 from workbench.runs.steering.requests import TOO_DEEP, Request, check_writable
+from workbench.store.errors import StoreError
 from workbench.store.open import data_folder
+from workbench.store.rows.attempts import check_id
 
 LONGEST = 64 * 1024
 """Bytes of a request; what is longer is refused unread."""
@@ -29,8 +34,10 @@ class Inbox:
     It stands beside the store's commits, and for a shared catalog in the folder of its data."""
 
     def __init__(self, store_url: str, run: str) -> None:
-        if not run or "/" in run or run.startswith("."):
-            raise ValueError(f"{run!r} is no run id")
+        try:
+            check_id(run, 0)
+        except StoreError as error:
+            raise ValueError(str(error)) from None
         self.folder = data_folder(store_url) / "inbox" / run
 
     def put(self, request: Request) -> Request:
@@ -58,10 +65,8 @@ class Inbox:
     @staticmethod
     def read(path: Path) -> Request:
         """The request in a file; ValueError where it is none."""
-        if path.stat().st_size > LONGEST:
-            raise ValueError(f"a request holds at most {LONGEST:,} bytes")
         try:
-            found = json.loads(path.read_text(encoding="utf-8"))
+            found = json.loads(_text(path))
         except RecursionError:
             raise ValueError(TOO_DEEP) from None
         if not isinstance(found, dict) or not isinstance(found.get("payload"), dict):
@@ -88,16 +93,39 @@ class Inbox:
                 return
             self.folder.mkdir(parents=True, exist_ok=True)
             part = path.with_suffix(".tmp")
-            part.write_text(json.dumps({"id": id, "text": text}), encoding="utf-8")
+            part.unlink(missing_ok=True)  # what others may have put there is not written through
+            with part.open("x", encoding="utf-8") as file:
+                file.write(json.dumps({"id": id, "text": text}))
             part.replace(path)
 
     def working_status(self) -> tuple[str, str]:
         """The id of the request that is being done, and what is being done for it; ("", "") for none."""
         try:
-            found = json.loads((self.folder / WORKING).read_text(encoding="utf-8"))
+            found = json.loads(_text(self.folder / WORKING))
             return str(found["id"])[:80], str(found["text"])[:300]
         except (OSError, ValueError, KeyError, TypeError):
             return "", ""
+
+
+def _text(path: Path) -> str:
+    """What a file holds that anybody may have put there: a regular one of at most LONGEST bytes, or ValueError.
+
+    Opening a pipe or a device would wait for what never comes; a link leads to a file that its maker may not read."""
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.ENXIO):
+            raise ValueError("a request is a regular file, and this is a link, a socket or a device") from None
+        raise
+    try:
+        if not stat.S_ISREG(os.fstat(handle).st_mode):
+            raise ValueError("a request is a regular file, and this is a pipe, a device or a folder")
+        held = os.read(handle, LONGEST + 1)
+    finally:
+        os.close(handle)
+    if len(held) > LONGEST:
+        raise ValueError(f"a request holds at most {LONGEST:,} bytes")
+    return held.decode()
 
 
 class InboxReader:

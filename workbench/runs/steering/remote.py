@@ -39,7 +39,7 @@ class Remote(Commands):
         self._store = Store.open(self.store_url)
         chosen = run_id or self._store.latest()
         if chosen not in {r["run"] for r in self._store.runs().to_pylist()}:
-            raise ValueError(f"the store {self.store_url} has no run {chosen!r}")
+            raise ValueError(f"the store {self._store.where} has no run {chosen!r}")
         self.run_id = str(chosen)
         self.inbox = Inbox(self.store_url, self.run_id)
 

@@ -13,6 +13,12 @@ from workbench.store.reader import Store
 from workbench.store.records import Finding, Progress, Reader, silent
 from workbench.store.urls import redacted
 
+LOST = """
+SELECT r.run, min(r.step) AS first, max(r.step) AS last, count(*) AS n
+FROM rollouts r ANTI JOIN completions c USING (run, rank, seq, step, "row") GROUP BY ALL ORDER BY ALL
+"""
+"""Rollouts without their text, by run."""
+
 
 def check(url: str | Path, progress: Progress = silent) -> list[Finding]:
     """All that is wrong with a store; an empty list for nothing. Changes nothing."""
@@ -20,6 +26,7 @@ def check(url: str | Path, progress: Progress = silent) -> list[Finding]:
     if not any(f.kind == "error" for f in found):
         try:
             with Store.open(url) as store:
+                found += [Finding("error", name, text) for name, text in store.damaged.items()]
                 found += sums(store)
         except (StoreError, duckdb.Error) as error:
             found.append(Finding("error", redacted(str(url)), str(error)))
@@ -39,6 +46,9 @@ def sums(store: Reader) -> Iterator[Finding]:
     ).to_pylist():
         text = f"rank {row['rank']} recorded {row['recorded']} rollouts and {row['n']} are there"
         yield Finding("error", f"{row['run']} step {row['step']}", text)
+    for row in store.sql(LOST).to_pylist():
+        text = f"the texts of {row['n']} rollouts are not there: given up by a repair"
+        yield Finding("note", f"{row['run']} steps {row['first']} to {row['last']}", text)
     for row in store.sql(
         f"SELECT c.run, c.rank, count(*) AS n, min(c.step) AS first FROM {store.source('commits')} c"
         " JOIN superseded USING (run, rank, seq) WHERE c.kind = 'step' GROUP BY ALL ORDER BY ALL"

@@ -5,8 +5,8 @@ What views hide (steps made again) goes with them, so that an imported run is th
 
 from __future__ import annotations
 
-import json
-import shutil
+import tempfile
+from collections import Counter
 from collections.abc import Collection, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -19,6 +19,7 @@ from workbench.store.folder import files
 from workbench.store.folder.contents import fit
 from workbench.store.reader import Store
 from workbench.store.records import Progress, silent
+from workbench.store.rows.attempts import check_id
 from workbench.store.schema import SCHEMA_VERSION, refuse_newer, tables
 from workbench.store.urls import only_folder
 
@@ -53,53 +54,102 @@ def export(
                     made[table].write_table(found)
                     rows[table] += len(found)
     progress(len(spans), len(spans), f"blocks of {CHUNK} commits")
-    (out / MANIFEST).write_text(
-        json.dumps({"schema_version": SCHEMA_VERSION, "runs": chosen, "rows": rows}), encoding="utf-8"
-    )
+    sums = {table: files.checksum(out / f"{table}.parquet") for table in rows}
+    manifest = {"schema_version": SCHEMA_VERSION, "runs": chosen, "rows": rows, "sums": sums}
+    (out / MANIFEST).write_text(files.sealed(manifest), encoding="utf-8")
     return rows
 
 
 def import_(source: str | Path, folder: str | Path, progress: Progress = silent) -> list[str]:
     """Put the runs of an export into a store, which is made where it is missing; returns their ids.
 
-    A run appears whole or not at all; one that is there already is an error."""
+    A run appears whole or not at all; one that is there already is an error. An export may be anybody's: the ids in it are
+    checked before anything is touched, and StoreError says what is none."""
     source, folder = Path(source), only_folder(folder, "import")
-    manifest = _manifest(source)
-    files.create(folder)
-    for run in manifest["runs"]:
-        if (folder / "commits" / run).exists():
+    runs = _manifest(source)
+    heads = _heads(source, runs)
+    for run in runs:
+        if (folder / "commits" / run).exists() or (folder / "commits" / run).is_symlink():
             raise StoreError(f"run {run} is in {folder} already; prune it there first, or import into another store")
-    for run in manifest["runs"]:
-        scratch = folder / f"importing-{run}"
-        shutil.rmtree(scratch, ignore_errors=True)
-        _write_commits(source, scratch, run, progress)
-        scratch.rename(folder / "commits" / run)
+    files.create(folder)
+    for run in runs:
+        with tempfile.TemporaryDirectory(prefix=f"importing-{run}-", dir=folder) as scratch:
+            made = Path(scratch) / run
+            made.mkdir()
+            _write_commits(source, made, run, heads[run], progress)
+            made.rename(folder / "commits" / run)
         files.fsync(folder / "commits")
-    return manifest["runs"]
+    return runs
 
 
-def _manifest(source: Path) -> dict:
+def _manifest(source: Path) -> list[str]:
+    """The runs of an export whose files are there and whole."""
     try:
-        manifest = json.loads((source / MANIFEST).read_text(encoding="utf-8"))
-    except (FileNotFoundError, ValueError) as error:
-        raise StoreError(f"{source} is not a whole export: {MANIFEST} is missing or damaged") from error
-    refuse_newer(source, manifest["schema_version"])
-    for table, n in manifest["rows"].items():
-        there = pq.read_metadata(source / f"{table}.parquet").num_rows
-        if there != n:
-            raise StoreError(f"{source / table}.parquet has {there} rows, the export had {n}")
-    return manifest
+        held = (source / MANIFEST).read_bytes().decode()
+        known = ("schema_version", "runs", "rows")
+        manifest = files.unsealed(held, *known, "sums", plain=known)
+        runs, rows, sums = manifest["runs"], manifest["rows"], manifest.get("sums", {})
+        version = int(manifest["schema_version"])
+        if not isinstance(runs, list) or not isinstance(rows, dict) or not isinstance(sums, dict):
+            raise ValueError("runs are a list, and rows and sums are by table")
+        refuse_newer(source, version)
+        for run in runs:
+            check_id(str(run), 0)
+        if wrong := [table for table in (*rows, *sums) if table not in tables()]:
+            raise ValueError(f"{wrong[0]!r} is no table of a store")
+        if len({*runs}) < len(runs) or "commits" not in rows:
+            raise ValueError("a run is named twice, or the table commits is not there")
+        for table, n in rows.items():
+            path = source / f"{table}.parquet"
+            there = pq.read_metadata(path).num_rows
+            if there != n:
+                raise StoreError(f"{path} has {there} rows, the export had {n}")
+            if table in sums and [*files.checksum(path)] != sums[table]:
+                raise StoreError(f"{path} is damaged: it does not have the checksum that the export noted")
+    except (OSError, ValueError, TypeError, RecursionError, pa.ArrowException) as error:
+        raise StoreError(f"{source} is not a whole export: {MANIFEST} is missing or damaged ({error})") from error
+    return runs
 
 
-def _write_commits(source: Path, scratch: Path, run: str, progress: Progress) -> None:
-    heads = pq.read_table(source / "commits.parquet", columns=["rank", "seq"], filters=[("run", "=", run)]).to_pydict()
-    done, total = 0, len(heads["seq"])
-    for rank, last in sorted(dict(sorted(zip(heads["rank"], heads["seq"], strict=True))).items()):
+def _heads(source: Path, runs: list[str]) -> dict[str, dict[int, int]]:
+    """Run -> {rank: its last commit}, of an export that has each commit up to there once. Every key of a row is looked at."""
+    try:
+        for table in tables():
+            with pq.ParquetFile(source / f"{table}.parquet") as file:
+                if [file.schema_arrow.field(c).type for c in ("rank", "seq")] != [pa.int16(), pa.int32()]:
+                    raise StoreError(f"{table}.parquet: rank and seq are whole numbers of 16 and 32 bits")
+                for batch in file.iter_batches(columns=["run"]):
+                    if wrong := {*batch["run"].unique().to_pylist()} - {*runs}:
+                        name = repr(wrong.pop())[:120]
+                        raise StoreError(f"{table}.parquet has rows of {name}, which {MANIFEST} does not name")
+        found = _read(source / "commits.parquet", ["run", "rank", "seq"], None).to_pylist()
+    except (pa.ArrowException, OSError, KeyError) as error:
+        raise StoreError(f"{source} is not a whole export: {error}") from error
+    heads: dict[str, dict[int, int]] = {run: {} for run in runs}
+    n = Counter((row["run"], row["rank"]) for row in found)
+    for row in found:
+        run, rank, seq = row["run"], row["rank"], row["seq"]
+        if rank is None or seq is None or rank < 0 or not 0 <= seq < n[run, rank]:
+            raise StoreError(
+                f"commit {seq} of rank {rank} of {run} does not follow on the {n[run, rank]} that are in {source}"
+            )
+        heads[run][rank] = max(seq, heads[run].get(rank, -1))
+    return heads
+
+
+def _read(path: Path, columns: list[str] | None, keep: list[tuple] | None) -> pa.Table:
+    """Rows of a file of an export; a folder of its path such as lr=0.1 is no column."""
+    return pq.read_table(path, columns=columns, filters=keep, partitioning=None)  # type: ignore[arg-type]
+
+
+def _write_commits(source: Path, scratch: Path, run: str, heads: dict[int, int], progress: Progress) -> None:
+    done, total = 0, sum(last + 1 for last in heads.values())
+    for rank, last in sorted(heads.items()):
         home = scratch / f"r{rank}"
         home.mkdir(parents=True)
         for first in range(0, last + 1, CHUNK):
             keep = [("run", "=", run), ("rank", "=", rank), ("seq", ">=", first), ("seq", "<", first + CHUNK)]
-            parts = {t: fit(pq.read_table(source / f"{t}.parquet", filters=keep), s) for t, s in tables().items()}
+            parts = {t: fit(_read(source / f"{t}.parquet", None, keep), s) for t, s in tables().items()}
             for seq in range(first, min(first + CHUNK, last + 1)):
                 mine = {t: rows.filter(pa.array(rows["seq"].to_numpy() == seq)) for t, rows in parts.items()}
                 if not len(mine["commits"]):

@@ -14,14 +14,16 @@ from pathlib import Path
 
 import duckdb
 
-from workbench.store.errors import RunBusyError
+from workbench.store.errors import Damaged, RunBusyError, repaired_by
 from workbench.store.folder import files
-from workbench.store.folder.compaction import fold, publish, start_base
+from workbench.store.folder.compaction import base_scratch, fold, publish, start_base
+from workbench.store.folder.damage import of_file, told
 from workbench.store.reader import Store
 from workbench.store.records import Progress, silent
+from workbench.store.rows.attempts import check_id
 from workbench.store.rows.retention import TOKEN_COLUMNS
 from workbench.store.rows.tables import now
-from workbench.store.statements import quoted
+from workbench.store.statements import plain_path, quoted
 from workbench.store.urls import only_folder
 
 
@@ -35,8 +37,10 @@ def old_runs(store: Store, days: float) -> list[str]:
 def prune(folder: str | Path, runs: Collection[str], *, tokens_only: bool = False, progress: Progress = silent) -> int:
     """Delete runs, or only their token columns; returns the bytes that were freed."""
     folder = only_folder(folder, "prune")
+    for run in runs:
+        check_id(run, 0)
     with Store.open(folder) as store:
-        store.known(runs)
+        store.known([run for run in runs if not store.damage_of(run)])
     before = files.bytes_in(folder)
     with ExitStack() as locks:
 
@@ -49,7 +53,9 @@ def prune(folder: str | Path, runs: Collection[str], *, tokens_only: bool = Fals
         for name, home in files.writers(folder):
             if name.rsplit("/r", 1)[0] in runs:
                 hold(home / "LOCK", f"{name} is being written; stop the run first")
-        fold(folder, threads=2)
+        _, damaged = fold(folder, threads=2)
+        if kept := [name for name in damaged if name.rpartition("/r")[0] in runs and tokens_only]:
+            raise Damaged(told(kept[0], damaged[kept[0]], folder))
         _rewrite(folder, set(runs), tokens_only, progress)
     return before - files.bytes_in(folder)
 
@@ -62,26 +68,31 @@ def _rewrite(folder: Path, runs: set[str], tokens_only: bool, progress: Progress
     mine = ", ".join(quoted(r) for r in sorted(runs))
     moved = [] if tokens_only else [folder / "commits" / r for r in runs]
     gone = [m.rename(folder / f"pruned-{m.name}") for m in moved if m.is_dir()]
-    with duckdb.connect(config={"threads": 2}) as con:
+    for part in before.parts:
+        if part in before.sums and (why := of_file(folder / part, before.sums[part])):
+            raise Damaged(f"{part} of the store {folder} is damaged ({why}); {repaired_by(folder)}", folder / part)
+    for path in files.generations(folder).values():  # they would bring back what goes
+        path.unlink()
+    with plain_path(folder) as plain, duckdb.connect(config={"threads": 2}) as con:
         con.execute("SET enable_progress_bar = false")
-        if base and not (tokens_only and _no_token_advantages(con, folder / base, mine)):
+        if base and not (tokens_only and _no_token_advantages(con, plain / base, mine)):
             base = f"base/gen-{generation:06d}.duckdb"
-            _base_without(con, folder / before.base, folder / base, mine, tokens_only)
+            _base_without(con, plain / before.base, plain / base, mine, tokens_only)
         for i, part in enumerate(before.parts):
             progress(i, len(before.parts), "parts")
-            source = f"read_parquet({quoted(folder / part)})"
+            source = f"read_parquet({quoted(plain / part)}, hive_partitioning = false)"
             if con.execute(f"SELECT count(*) FROM {source} WHERE run IN ({mine})").fetchone() == (0,):
                 parts.append(part)
                 continue
             made = f"payload/part-{generation:06d}-{i}.parquet"
-            if _part_without(con, source, folder / made, mine, tokens_only):
+            if _part_without(con, source, plain / made, mine, tokens_only):
                 parts.append(made)
         progress(len(before.parts), len(before.parts), "parts")
     mark = {n: seq for n, seq in before.mark.items() if tokens_only or n.rsplit("/r", 1)[0] not in runs}
-    files.write_current(folder, files.Current(generation, base, tuple(parts), mark))
-    for name, last in mark.items():  # folded commits hold the tokens too
-        for path in (folder / "commits" / name).glob("[0-9]*"):
-            if name.rsplit("/r", 1)[0] in runs and path.name.isdigit() and int(path.name) <= last:
+    files.write_current(folder, files.Current(generation, base, tuple(parts), mark), before.sums)
+    for name, home in files.writers(folder):  # folded commits hold the tokens too
+        for path in home.glob("[0-9]*"):
+            if name.rsplit("/r", 1)[0] in runs and path.name.isdigit() and int(path.name) <= mark.get(name, -1):
                 shutil.rmtree(path)
     for path in gone if tokens_only else [*gone, *(folder / "checkpoints" / r for r in runs)]:
         shutil.rmtree(path, ignore_errors=True)
@@ -103,15 +114,15 @@ def _no_token_advantages(con: duckdb.DuckDBPyConnection, base: Path, runs: str) 
 
 
 def _base_without(con: duckdb.DuckDBPyConnection, old: Path, path: Path, runs: str, tokens_only: bool) -> None:
-    scratch = path.with_suffix(".tmp")
-    scratch.unlink(missing_ok=True)
-    start_base(con, scratch, old, "true" if tokens_only else f"run NOT IN ({runs})")
-    if tokens_only:
-        con.execute(
-            f"UPDATE made.advantages SET zero = {ZERO}, tokens = NULL WHERE run IN ({runs}) AND tokens IS NOT NULL"
-        )
-    con.execute("COMMIT; CHECKPOINT made; DETACH made; DETACH old")
-    publish(scratch, path)
+    with base_scratch(path) as scratch:
+        scratch.unlink(missing_ok=True)
+        start_base(con, scratch, old, "true" if tokens_only else f"run NOT IN ({runs})")
+        if tokens_only:
+            con.execute(
+                f"UPDATE made.advantages SET zero = {ZERO}, tokens = NULL WHERE run IN ({runs}) AND tokens IS NOT NULL"
+            )
+        con.execute("COMMIT; CHECKPOINT made; DETACH made; DETACH old")
+        publish(scratch, path)
 
 
 def _part_without(con: duckdb.DuckDBPyConnection, source: str, path: Path, runs: str, tokens_only: bool) -> bool:

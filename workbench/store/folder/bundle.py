@@ -48,7 +48,7 @@ def read(path: Path) -> dict[str, pa.Table]:
     try:
         return {name: _table(held, *where) for name, where in _footer(held).items()}
     except (ValueError, struct.error, pa.ArrowException) as error:
-        raise Damaged(f"{path}: {str(error).splitlines()[0]}") from error
+        raise Damaged(f"{path}: {str(error).splitlines()[0]}", path) from error
 
 
 def _footer(held: bytes) -> dict[str, tuple[int, int, int]]:

@@ -10,6 +10,7 @@ import duckdb
 import pyarrow as pa
 
 from workbench.store.folder import bundle
+from workbench.store.folder.files import CHECKSUMS
 from workbench.store.schema import tables
 
 BATCH = 64
@@ -17,17 +18,19 @@ BATCH = 64
 
 
 class Contents(NamedTuple):
-    """Of some commits, in their order: table -> rows that were in bundles, and table -> Parquet files."""
+    """Of some commits, in their order: table -> rows that were in bundles, and table -> Parquet files. sums: of the files
+    that have a checksum, (bytes, CRC-32)."""
 
     rows: dict[str, pa.Table]
     files: dict[str, list[str]]
+    sums: dict[str, tuple[int, int]]
 
     def insert(self, con: duckdb.DuckDBPyConnection, table: str, into: str) -> None:
         """Append what is there of a table; into has the columns of this version."""
         if table in self.rows:
             con.from_arrow(self.rows[table]).insert_into(into)
         if table in self.files:
-            found = "SELECT * FROM read_parquet(?, union_by_name = true)"
+            found = "SELECT * FROM read_parquet(?, union_by_name = true, hive_partitioning = false)"
             con.execute(f"INSERT INTO {into} BY NAME {found}", [self.files[table]])
 
 
@@ -41,17 +44,21 @@ def contents(commits: Iterable[Path]) -> Contents:
     """The contents of commits."""
     rows: dict[str, list[pa.Table]] = {}
     found: dict[str, list[str]] = {}
+    sums: dict[str, tuple[int, int]] = {}
     for commit in commits:
         for path in sorted(commit.iterdir()):
             if path.name == bundle.NAME:
                 for table, held in bundle.read(path).items():
                     rows.setdefault(table, []).append(held)
+                    if table == CHECKSUMS:
+                        sums |= {str(commit / r["file"]): (r["bytes"], r["crc32"]) for r in held.to_pylist()}
             elif path.suffix == ".parquet":
                 found.setdefault(path.stem, []).append(str(path))
     known = tables()
     return Contents(
         {t: _joined(held, known[t]) for t, held in rows.items() if t in known},
         {t: paths for t, paths in found.items() if t in known},
+        sums,
     )
 
 

@@ -6,13 +6,16 @@ import os
 import platform
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 import pyarrow as pa
 
-from workbench.store.errors import RunBusyError
+from workbench.store.background import Heartbeat
+from workbench.store.errors import Damaged, RunBusyError
 from workbench.store.folder import files
-from workbench.store.folder.compaction import compact
+from workbench.store.folder.compaction import Quarantine, compact
+from workbench.store.folder.damage import gaps, told
 from workbench.store.rows.attempts import check_id, proposed
 
 
@@ -43,11 +46,15 @@ class FolderWriter:
         self._lock.truncate(0)
         self._lock.write(f"process {os.getpid()} on {platform.node()}\n")
         self._lock.flush()
+        self._heart = Heartbeat(self._beat, f"alive {self._name}")
 
     def progress(self) -> tuple[int, int]:
         """The last commit of this writer, and the last that was compacted; -1 for none."""
-        here = [int(p.name) for p in self._home.iterdir() if p.name.isdigit()]
-        return max([*here, self._mark()]), self._mark()
+        mark = self._mark()
+        last = max([seq for seq, _ in files.commits_after(self._home, mark)], default=mark)
+        if found := gaps(self._folder, {self._name: last}).get(self._name):
+            raise Damaged(told(self._name, found, self._folder))
+        return last, mark
 
     def commit(self, seq: int, tables: Mapping[str, pa.Table]) -> int:
         """Write a commit directory."""
@@ -55,12 +62,21 @@ class FolderWriter:
 
     def compact(self) -> int:
         """Fold the commits of the store."""
-        compact(self._folder)
+        try:
+            compact(self._folder)
+        except Quarantine as error:
+            if self._name in error.found:
+                raise  # others' are not ours to tell
         return self._mark()
 
     def close(self) -> None:
         """Release the lock."""
+        self._heart.stop()
         self._lock.close()
+
+    def _beat(self) -> None:
+        with suppress(OSError):
+            os.utime(self._lock.fileno())  # readers look at the time of LOCK
 
     def _mark(self) -> int:
         return files.read_current(self._folder).mark.get(self._name, -1)

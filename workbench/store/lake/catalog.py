@@ -24,7 +24,7 @@ import duckdb
 from workbench.store.errors import StoreError
 from workbench.store.schema import SCHEMA_VERSION, TABLES_SQL, WIDE, refuse_newer
 from workbench.store.statements import columns_of, quoted, transaction
-from workbench.store.urls import redacted
+from workbench.store.urls import redacted, secrets_of
 
 PREFIX = "ducklake:postgres:"
 EXAMPLE = f"{PREFIX}host=127.0.0.1 dbname=runs user=me?data=/shared/runs"
@@ -58,7 +58,7 @@ class Lake:
         rest = re.sub(r"([?&])(data|schema)=([^&]*)", take, text.removeprefix(PREFIX))
         conninfo = re.sub(r"\?&+", "?", rest).rstrip("?& ")
         if not conninfo:
-            raise StoreError(f"{text}: the address of the server is missing; a shared store is {EXAMPLE!r}")
+            raise StoreError(f"{redacted(text)}: the address of the server is missing; a shared store is {EXAMPLE!r}")
         data, schema = options.get("data", ""), options.get("schema", "public")
         if "://" in data:
             raise StoreError(f"data={data}: a folder that all machines see; object stores are not supported")
@@ -137,12 +137,15 @@ def reported(lake: Lake) -> Iterator[None]:
     try:
         yield
     except duckdb.Error as error:
-        raise StoreError(explained(lake, error)) from error
+        raise StoreError(explained(lake, error)) from None  # the error repeats the address, password and all
 
 
 def explained(lake: Lake, error: BaseException) -> str:
     """One line on an error of the catalog."""
-    text = redacted(re.sub(r"\s+", " ", str(error))).strip()
+    text = re.sub(r"\s+", " ", str(error)).strip()
+    for secret in secrets_of(lake.conninfo):
+        text = text.replace(secret, "***")
+    text = redacted(text)
     if found := re.search(r'existing data path in the catalog "([^"]*)"', text):
         return f"the data of {lake} are in {found[1]}: leave out data=, or give that folder"
     if found := re.search(r"Unable to connect to Postgres at (?:\"[^\"]*\"|\S+): (.*)", text):

@@ -15,6 +15,7 @@ from contextlib import suppress
 
 import duckdb
 
+from workbench.store.background import STILL
 from workbench.store.errors import RunBusyError
 from workbench.store.lake.catalog import Lake, attach, reported
 from workbench.store.statements import quoted
@@ -71,6 +72,11 @@ class Lock:
                 who = self.holder() or "another writer"
                 raise RunBusyError(f"{self.what} was taken over by {who} while the server was not reached")
 
+    def beat(self) -> None:
+        """Give a sign of life: the server notes when a connection was last asked for something."""
+        with self._busy, suppress(duckdb.Error):
+            self._ask("SELECT 1 AS n")
+
     def close(self) -> None:
         """Let go."""
         with suppress(duckdb.Error):
@@ -96,10 +102,10 @@ def attach_to_write(con: duckdb.DuckDBPyConnection, lake: Lake) -> str:
 
 
 def held(con: duckdb.DuckDBPyConnection) -> set[int]:
-    """The keys of all locks that are held on the server."""
+    """The keys of all locks whose holders gave a sign of life lately; of those that another user holds, of all."""
     query = (
-        "SELECT classid::bigint AS high, objid::bigint AS low FROM pg_locks"
-        f" WHERE locktype = 'advisory' AND granted AND objsubid = 1 AND {HERE}"
+        "SELECT classid::bigint AS high, objid::bigint AS low FROM pg_locks LEFT JOIN pg_stat_activity USING (pid)"
+        f" WHERE coalesce(state_change > now() - interval '{STILL} s', true) AND locktype = 'advisory' AND granted AND objsubid = 1 AND {HERE}"
     )
     rows = con.execute(f"FROM postgres_query('gate', {quoted(query)})").fetchall()
     return {((high << 32 | low) ^ 1 << 63) - (1 << 63) for high, low in rows}

@@ -23,7 +23,7 @@ from workbench.store.statements import columns_of, insert, quoted, transaction
 
 
 class LakeReader:
-    """Reads a shared catalog; data is the only folder that queries may read."""
+    """Reads a shared catalog; folders are the only ones that queries may read: that of its data."""
 
     def __init__(self, url: str | Path, threads: int) -> None:
         self.lake = Lake.parse(url)
@@ -32,7 +32,7 @@ class LakeReader:
         self._ids: dict[int, str] = {}  # DuckLake's number of a table -> its name
         self._con = connect(self.lake, threads=threads)
         try:
-            self.data = Path(attach(self._con, self.lake))
+            self.folders = [Path(attach(self._con, self.lake))]
         except BaseException:
             self._con.close()
             raise
@@ -67,6 +67,15 @@ class LakeReader:
     def forget(self) -> None:
         """Read the whole catalog at the next refresh."""
         self._snapshot = -1
+
+    @property
+    def damaged(self) -> dict[str, str]:
+        """Nothing is known to be: DuckLake keeps no checksums."""
+        return {}
+
+    def examine(self) -> bool:
+        """Whether files turned out to be damaged."""
+        return False
 
     def living(self, attempts: Collection[tuple[str, int]]) -> set[str]:
         """Runs of which the server holds the lock of a rank."""

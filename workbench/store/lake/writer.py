@@ -14,6 +14,7 @@ from pathlib import Path
 import duckdb
 import pyarrow as pa
 
+from workbench.store.background import Heartbeat
 from workbench.store.errors import RunBusyError, StoreError
 from workbench.store.lake.care import compact
 from workbench.store.lake.catalog import Lake, connect, explained, reported
@@ -43,6 +44,7 @@ class LakeWriter:
         except BaseException:
             self._con.close()
             raise
+        self._heart = Heartbeat(self.lock.beat, f"alive {self.run}/r{rank}")
 
     def _take_run(self, run: str | None, name: str) -> None:
         while True:
@@ -80,7 +82,7 @@ class LakeWriter:
                 raise
             except (duckdb.Error, StoreError) as error:
                 if not left:
-                    raise StoreError(explained(self.lake, error)) from error
+                    raise StoreError(explained(self.lake, error)) from None
                 time.sleep(2.0 ** (1 - left) / 2)
         raise AssertionError("unreachable")
 
@@ -92,6 +94,7 @@ class LakeWriter:
 
     def close(self) -> None:
         """Let go of the lock and the server."""
+        self._heart.stop()
         self.lock.close()
         self._con.close()
 

@@ -21,11 +21,15 @@ LETTERS = "abcdefghjkmnpqrstuvwxyz23456789"
 """Of the ending of a run id: none that is mistaken for another."""
 
 
+RUN_ID = "[A-Za-z0-9][A-Za-z0-9._-]{0,100}"
+"""What ids of runs look like: names of folders that lead nowhere else."""
+
+
 def check_id(run: str | None, rank: int) -> None:
     """Refuse run ids that are no names, and a second rank that names no run."""
     if run is None and rank:
         raise StoreError(f"rank {rank} needs the id of the run that it writes with the others: Writer(..., run=...)")
-    if run is not None and not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,100}", run):
+    if run is not None and not re.fullmatch(RUN_ID, run):
         raise StoreError(f"run id {run!r} must be letters, digits, '.', '_' and '-', at most 101 of them")
 
 

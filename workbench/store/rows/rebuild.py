@@ -76,6 +76,11 @@ def steps(store: Reader, run: str, pool: Pool | None, since: int, needs: frozens
             for name, table in read.items():
                 first, last = np.searchsorted(at[name], [step, step + 1])
                 cut[name] = table.slice(first, last - first)
+            if (n := len(cut["rollouts"]) - len(cut["completions"])) > 0:
+                raise StoreError(
+                    f"the texts of {n} rollouts of step {step} of {run} are lost, so its states cannot be folded; `workbench store "
+                    "check` says which file was damaged"
+                )
             if lost := missing({c: cut["completions"][c] for c in TOKEN_COLUMNS}, needs):
                 raise StoreError(
                     f"step {step} of {run} has the column {lost[0]} for {lost[1]} of {len(cut['completions'])} rollouts, but "
