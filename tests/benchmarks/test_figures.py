@@ -29,7 +29,7 @@ def test_a_figure_is_a_line_with_machine_date_and_versions(tmp_path, monkeypatch
 def test_an_unknown_bench_names_the_known_ones(tmp_path) -> None:
     with pytest.raises(
         ValueError,
-        match=r"no bench 'spede'; there are dashboard, demo, engine, golds, lake, loop, methods, peers, replay, report, start, store, study, trees and all",
+        match=r"no bench 'spede'; there are dashboard, demo, engine, golds, lake, loop, methods, peers, replay, report, sandbox, start, store, study, trees and all",
     ):
         benches.run("spede", case=None, out=tmp_path)
 
