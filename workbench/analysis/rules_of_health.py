@@ -13,7 +13,15 @@ import pyarrow as pa
 
 from workbench.analysis.rules import NO_DATA, TOO_SHORT, Read, columns, rule
 
-IDLE = ("dead_prompts", "solved_prompts", "idle_groups", "constant_reward_part", "nothing_trained", "one_answer")
+IDLE = (
+    "miscalibrated_beliefs",
+    "dead_prompts",
+    "solved_prompts",
+    "idle_groups",
+    "constant_reward_part",
+    "nothing_trained",
+    "one_answer",
+)
 """Rules that tell what becomes of a run whose rewards are all alike."""
 
 ENOUGH = 16
@@ -49,7 +57,7 @@ def no_reward(rows: pa.Table) -> Read:
 
 @rule(
     "easier prompts, hints or a stronger model; or, where rewards are graded on purpose, a verifier that says what is correct",
-    hides=("dead_prompts", "constant_reward_part"),
+    hides=("dead_prompts", "constant_reward_part", "miscalibrated_beliefs"),
 )
 def nothing_solved(rows: pa.Table) -> Read:
     """Rewards differ, but no rollout of the last steps is correct."""
@@ -63,7 +71,7 @@ def nothing_solved(rows: pa.Table) -> Read:
     return what, {"best reward": float(np.nanmax(high)), "rollouts": int(scored.sum())}
 
 
-@rule("a verifier that tells answers apart (its texts below), or harder prompts where all are right", hides=IDLE)
+@rule("a verifier that tells answers apart (look at texts), or harder prompts where all are right", hides=IDLE)
 def constant_reward(rows: pa.Table) -> Read:
     """Every rollout of the last steps got the same reward, which is not zero."""
     late = _late(rows, "scored", "high", "low", "correct")
