@@ -133,7 +133,8 @@ def test_without_network_the_demo_goes_on_with_tiny(monkeypatch, capsys) -> None
     assert "no network" in capsys.readouterr().out
 
 
-def test_ctrl_c_ends_after_the_step_with_everything_recorded(tmp_path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_ctrl_c_ends_after_the_step_with_everything_recorded(tmp_path, number) -> None:
     command = [sys.executable, "-m", "workbench", "demo", "--sim", "--steps", "1000000", "--no-dashboard"]
     process = subprocess.Popen([*command, "--store", str(tmp_path)], stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
@@ -141,7 +142,9 @@ def test_ctrl_c_ends_after_the_step_with_everything_recorded(tmp_path) -> None:
     for line in process.stdout:
         shown.append(line)
         if line.startswith("step 3/"):
-            process.send_signal(signal.SIGINT)
+            process.send_signal(number)
+            if number == signal.SIGHUP:
+                process.send_signal(number)  # of the system and of the shell
             break
     shown.append(process.stdout.read())
     assert process.wait() == 0

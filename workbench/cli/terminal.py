@@ -22,6 +22,7 @@ from workbench.analysis.summary import Tally, mean, summary, zero_share
 from workbench.parallel import processes
 from workbench.runs.experiment import Experiment
 from workbench.runs.run import Run
+from workbench.store.urls import redacted
 from workbench.types import Step
 
 console = Console(highlight=False, soft_wrap=True)
@@ -52,7 +53,7 @@ def newest_run(store_url: str) -> str:
     with Store.open(store_url) as store:
         runs = store.runs().to_pylist()
     if not runs:
-        raise ValueError(f"the store {store_url!r} holds no run to resume; leave out --resume")
+        raise ValueError(f"the store {redacted(store_url)} holds no run to resume; leave out --resume")
     return max(runs, key=lambda row: row["started"])["run"]
 
 
@@ -91,22 +92,29 @@ def _pass_on(lines: TextIO) -> None:
 
 @contextmanager
 def interruptible() -> Iterator[list[int]]:
-    """Inside, the first Ctrl-C only sets a flag (the list is no longer empty), a second one interrupts at once."""
+    """Inside, the first Ctrl-C only sets a flag (the list is no longer empty), a second one interrupts at once.
+
+    So do SIGTERM and the SIGHUP of a terminal that is gone, which takes nothing more; one that `nohup` had ignored stays so."""
     pressed: list[int] = []
 
     def on_signal(number: int, frame: object) -> None:
+        if number == signal.SIGHUP:
+            console.quiet = console.quiet or console.is_terminal  # nobody reads it, and writing to it is an error
+            if pressed:
+                return  # the shell says it again
         if pressed:
             raise KeyboardInterrupt
         pressed.append(number)
         console.print("\nstopping after this step (Ctrl-C again to stop at once) ...")
 
-    before = signal.signal(signal.SIGINT, on_signal)
-    terminate = signal.signal(signal.SIGTERM, on_signal)
+    numbers = [signal.SIGINT, signal.SIGTERM]
+    numbers += [signal.SIGHUP] if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN else []
+    before = {number: signal.signal(number, on_signal) for number in numbers}
     try:
         yield pressed
     finally:
-        signal.signal(signal.SIGINT, before)
-        signal.signal(signal.SIGTERM, terminate)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def watch(
@@ -134,7 +142,7 @@ def watch(
         ) as run:
             console.print(str(run.pipeline))
             console.print(
-                f"run [bold]{run.run_id}[/] in store [bold]{experiment.store}[/]; {facts(run.world.describe())}"
+                f"run [bold]{run.run_id}[/] in store [bold]{redacted(experiment.store)}[/]; {facts(run.world.describe())}"
             )
             for note in run.world.describe().get("task_notes", ()):  # type: ignore[attr-defined]
                 console.print(note, markup=False)
