@@ -177,7 +177,7 @@ class SqlPage(Page):
 
         served = document is not None and document.session_context is not None
         self.stop.visible = served
-        if served and not self._bound:  # who closes the page waits for no answer
+        if served and document is not None and not self._bound:  # who closes the page waits for no answer
             document.on_session_destroyed(lambda session_context: self._cancelled.set())
             self._bound = True
         if served:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import panel as pn
 import panel_material_ui as pmui
-from panel.util import edit_readonly
+from param.parameterized import edit_constant
 
 from workbench.views.parts import theme
 from workbench.views.parts.layout import pane
@@ -46,9 +46,9 @@ def shell(page: Dashboard, title: str = "Rollout Workbench") -> pmui.Page:
         },
     )
 
-    with edit_readonly(frame):
+    with edit_constant(frame):
         # it follows `pn.state.busy`, which would hold on to every page that was ever opened; what it follows instead is its own
-        frame.busy = pn.rx(False)
+        frame.busy = pn.rx(False)  # type: ignore[assignment]
 
     def follow(*moved) -> None:
         if page.open and (moved or page.browser.dark):  # a theme that the address names stays
