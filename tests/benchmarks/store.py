@@ -2,8 +2,8 @@
 
 Cases: tiny (a step of the demo), wide (512 rollouts x 512 tokens with token columns), long (10,000 steps of 512
 rollouts, then questions to the five million, in `store_long`), search (100,000 completions, in `store_search`),
-kill (a writer killed at 200 points, two ranks at 200 more, in `store_kill`), damage (bits flipped and exports forged, in
-`store_damage`). trackio, MLflow and TRL's completions
+kill (a writer killed at 200 points, two ranks at 200 more, in `store_kill`), damage (bits flipped, in `store_damage`),
+forged (exports that lie, there too). trackio, MLflow and TRL's completions
 log are measured beside the store by `python -m tests.benchmarks peers`.
 
 Ours is the whole of recording: the ledger's check, building the tables, writing, fsync, rename. Three peers are plain
@@ -41,7 +41,7 @@ PEERS = {
 
 def bench(case: str | None) -> Iterator[Figure]:
     """Recording and asking, by case; see the module."""
-    from tests.benchmarks.store_damage import damaged
+    from tests.benchmarks.store_damage import damaged, forgeries
     from tests.benchmarks.store_kill import killed
     from tests.benchmarks.store_long import long_run
     from tests.benchmarks.store_search import search
@@ -53,6 +53,7 @@ def bench(case: str | None) -> Iterator[Figure]:
         "search": search,
         "kill": killed,
         "damage": damaged,
+        "forged": forgeries,
     }
     if case is not None and case not in cases:
         raise ValueError(f"no case {case!r}; there are {', '.join(cases)}")

@@ -1,4 +1,4 @@
-"""Files that rot and exports that lie: the figures of `python -m tests.benchmarks store --case damage`.
+"""Files that rot and exports that lie: the figures of `python -m tests.benchmarks store`, cases damage and forged.
 
 A store of three runs, compacted twice and written to since, has one bit flipped in one file at a time, at random places of
 every kind of file. Counted are the flips that `check` finds; those after which all other runs are what they were and go
@@ -81,7 +81,7 @@ NAMES = (
 
 
 def damaged() -> Iterator[Figure]:
-    """What bit flips and forged exports do."""
+    """What bit flips do."""
     with tempfile.TemporaryDirectory() as where:
         whole = Path(where) / "whole"
         make_store(whole)
@@ -94,10 +94,16 @@ def damaged() -> Iterator[Figure]:
             note = f"{kind}: {FLIPS} flips of one bit"
             for metric in METRICS:
                 yield Figure("damage", metric, 100 * sum(f[metric] for f in found) / FLIPS, "%", note=note)
+
+
+def forgeries() -> Iterator[Figure]:
+    """What forged exports do."""
+    with tempfile.TemporaryDirectory() as where:
+        whole = Path(where) / "whole"
+        record(whole, "c")
         said = in_child(partial(imports, whole, Path(where))) or {}
-        wrote, refused = said["wrote"], said["refused"]
-        note = f"{FORGED} exports with forged manifests, keys and rows; {refused} refused, the others are of names that are right"
-        yield Figure("damage", "writes_outside", wrote, "files", note=note)
+    note = f"{FORGED} exports with forged manifests, keys and rows; {said['refused']} refused, the others name runs as they may be"
+    yield Figure("forged", "writes_outside", said["wrote"], "files", note=note)
 
 
 class _Weights:
@@ -247,8 +253,9 @@ def forged(source: Path, where: Path, rng: random.Random) -> tuple[int, str]:
 
 def outside(where: Path) -> dict[str, bytes]:
     """Every file that an import may not touch."""
-    ours = (where / "store" / "commits" / "c", where / "store" / "STORE")
-    found = (p for p in where.rglob("*") if p.is_file() and not any(p == o or o in p.parents for o in ours))
+    store, runs = where / "store", where / "store" / "commits"
+    new = {store / "STORE", *(run for run in runs.iterdir() if run.name != "mine")}  # what an import adds
+    found = (p for p in where.rglob("*") if p.is_file() and not new & {p, *p.parents})
     return {str(p): p.read_bytes() for p in [*found, *(p for p in [Path("/tmp/out")] if p.is_file())]}
 
 

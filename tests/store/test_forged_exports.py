@@ -65,7 +65,7 @@ def test_200_mutated_manifests_touch_nothing(source, tmp_path_factory, runs, row
 
 
 def test_forged_rows_touch_nothing(source, tmp_path):
-    """A sample of `python -m tests.benchmarks store --case damage`."""
+    """A sample of `python -m tests.benchmarks store --case forged`."""
     said = [forged(source, tmp_path / "forged", random.Random(point)) for point in range(12)]
     assert sum(wrote for wrote, _ in said) == 0 and sum(bool(why) for _, why in said) >= 10
 
