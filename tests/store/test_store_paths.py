@@ -112,8 +112,10 @@ def test_a_child_that_outlives_its_trainer_holds_no_run(tmp_path):
         "if not child: signal.pause()\n"
         "print(child, flush=True); os.kill(os.getpid(), signal.SIGKILL)"
     )
-    done = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, check=False)
-    child = int(done.stdout)
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        child = int(process.stdout.readline())  # not to its end, which the child holds open
+        process.wait()
     try:
         lock = tmp_path / "commits/a/r0/LOCK"
         assert files.is_alive(lock.parent) and files.is_running(lock.parent)
