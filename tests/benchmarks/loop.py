@@ -1,7 +1,8 @@
 """How fast the loop generates and learns: the figures of `python -m tests.benchmarks loop`.
 
 Cases on any machine: tiny, smollm2 (seconds a step against TRL's GRPOTrainer, float32, same prompts, rows and lengths), qwen3
-(two layers of random weights against tiny's four, for each token, steps of both in turn).
+(two layers of random weights against tiny's four, for each token, steps of both in turn), epochs (an update of 2 epochs in 4
+mini-batches against two updates of one step).
 Cases on a GPU are in `loop_gpu` and `loop_step`, on several in `loop_ranks`. A peer that is not installed is named and left out.
 """
 
@@ -30,6 +31,7 @@ def bench(case: str | None) -> Iterator[Figure]:
         "tiny": lambda: _cpu("tiny"),
         "smollm2": lambda: _cpu("smollm2"),
         "qwen3": _qwen3,
+        "epochs": _epochs,
     }
     if torch.cuda.is_available():
         from tests.benchmarks import loop_gpu, loop_ranks, loop_step
@@ -108,6 +110,27 @@ def _qwen3() -> Iterator[Figure]:
     ours, tinys = (float(np.median(seconds[name][2:])) for name in ("qwen3", "tiny"))
     note = f"16 prompts x 8 rollouts of at most 8 tokens, median of 28 steps in turn; load {os.getloadavg()[0]:.1f}"
     yield Figure("qwen3", "seconds_per_token", ours, "s", "tiny", ours / tinys, note)
+
+
+def _epochs() -> Iterator[Figure]:
+    """Seconds of an update of 2 epochs in 4 mini-batches, against twice those of one optimiser step on as many rows."""
+    seconds: dict[str, list[float]] = {"one": [], "eight": []}
+    with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as opened:
+        runs = {}
+        for name, update in (("one", {}), ("eight", {"epochs": 2, "minibatches": 4})):
+            experiment = Experiment(
+                model="tiny", pipeline="grpo", budget=Budget(prompts=32, rollouts=256), eval_every=0, checkpoint_every=0,
+                store=f"{folder}/store", world={"lr": 1e-6}, update=update,
+            )  # fmt: skip
+            runs[name] = opened.enter_context(Run(experiment))
+            runs[name].begin()
+        for _ in range(20):
+            for name, run in runs.items():
+                done = run.step()
+                seconds[name].append(done.seconds["update"] / float(done.update["tokens"]))
+    one, eight = (float(np.median(seconds[name][2:])) for name in ("one", "eight"))
+    note = f"a token of tiny, 32 prompts x 8 rollouts, median of 18 steps in turn; load {os.getloadavg()[0]:.1f}"
+    yield Figure("epochs", "seconds_per_token", eight, "s", "one step", eight / one, note)
 
 
 def _ratio(case: str, ours: float, peer: Peer | None, note: str) -> Iterator[Figure]:

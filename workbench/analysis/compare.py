@@ -36,7 +36,7 @@ AXES: Mapping[str, str] = {
 POINTS = 50
 """Places of the common axis at which curves are compared."""
 
-MUST_AGREE = ("model", "tasks", "budget", "world", "task_options", "staleness")
+MUST_AGREE = ("model", "tasks", "budget", "world", "task_options", "update", "staleness")
 """Keys of an experiment that make runs of two pipelines different for another reason than the pipeline."""
 
 

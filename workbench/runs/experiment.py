@@ -30,6 +30,8 @@ class Experiment(ExperimentSpec):
     tokens: keep the token-level columns of "all" rollouts, of a "sample" of the groups, or of "none"; never less than
     the pipeline needs. too_long: what becomes of prompts that with their answer exceed the model's context: "error",
     "drop" or "truncate_left"; see `worlds.live.prompts.fitted`.
+    update: how rows are trained on, by default in one optimiser step: epochs over them, minibatches of whole groups in each,
+    clip, betas, reference, lora and more, see `worlds.training.policy.Policy`.
     world and task_options are passed on to the world and to the task. eval_every steps (and at the start and the end) the fixed evaluation set is scored; 0 turns it off.
     eval_samples: rollouts of each evaluation prompt, the most that pass@k can be asked for; 0 is the world's default, 4.
     eval_sets: more evaluation sets by name, each a task as in `tasks`, or {"source": ..., "answer": "gold", ...} with

@@ -54,6 +54,7 @@ class ExperimentSpec:
     too_long: str = "error"
     world: Mapping[str, object] = field(default_factory=dict)
     task_options: Mapping[str, object] = field(default_factory=dict)
+    update: Mapping[str, object] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         sources = tuple(map(catalog.located, (self.methods,) if isinstance(self.methods, str) else self.methods))
@@ -111,6 +112,7 @@ class ExperimentSpec:
             "eval_sets": dict(self.eval_sets),
             "world": dict(self.world),
             "task_options": dict(self.task_options),
+            "update": dict(self.update),
         }
         return data if sources else {k: v for k, v in data.items() if k != "methods"}
 
@@ -140,6 +142,8 @@ class ExperimentSpec:
         if self.model == SIM:
             from workbench.worlds.sim.world import SimWorld
 
+            if self.update:
+                raise ValueError("a simulated world has no optimiser; update needs a model")
             if self.eval_sets:
                 raise ValueError("a simulated world has one evaluation set; eval_sets needs a model")
             samples = {"eval_samples": self.eval_samples} if self.eval_samples else {}
@@ -162,7 +166,9 @@ class ExperimentSpec:
         if self.eval_sets:
             task = tasks.with_sets(task, self.eval_sets, seed=self.seed)
         given = {"too_long": self.too_long} | ({"samples": self.eval_samples} if self.eval_samples else {})
-        return LiveWorld(task, self.model, seed=self.seed, **{**given, **self.world})  # type: ignore[arg-type]
+        world = {**given, **self.world}
+        world["update"] = {**self.world.get("update", {}), **self.update}  # type: ignore[dict-item]
+        return LiveWorld(task, self.model, seed=self.seed, **world)  # type: ignore[arg-type]
 
     def check(self) -> Facts:
         """Start the model on the tasks, without a step: passes, engines, memory, context, template and end tokens.

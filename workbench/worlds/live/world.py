@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-UPDATE = ("clip", "betas", "recompute", "reference", "row_norms", "shard", "lora")
+UPDATE = ("clip", "betas", "recompute", "reference", "row_norms", "shard", "lora", "epochs", "minibatches")
 """What `update` may set of `Policy`; the rest are settings of the world itself."""
 
 DTYPES = ("auto", "float32", "bfloat16", "float16")
@@ -90,7 +90,7 @@ class LiveWorld(BaseWorld):
     8,192, or 32,768 where streams train the model (`packing`). threads: of torch, None leaves them. engine: "transformers",
     "graph", "vllm", a server's address, or "auto", the faster by a short measurement where there is a GPU; a mapping
     {"name": ..., **settings} gives it settings (see `engines.choice`). update: more settings of `Policy`
-    (recompute, reference, row_norms, clip, betas, shard), and lora: the rank of adapters trained instead of all weights.
+    (epochs, minibatches, recompute, reference, row_norms, clip, betas, shard), and lora: the rank of adapters trained instead of all weights.
 
     Of several `processes`, each generates and verifies some of the rows of `sample` (trees: the first one all of them) and
     computes some of the micro-batches of `update`; all hold the same rows and weights, and make the same calls.
@@ -370,7 +370,9 @@ class LiveWorld(BaseWorld):
         before = self.version
         self._starts.carry(without_hints(rollouts), fates(rollouts, advantage)[0] == "carried", self.pool)
         self.engine.rest()
-        done = self.policy.update(self._lines(rollouts), advantage, loss, penalties, constant=self.max_tokens)
+        done = self.policy.update(
+            self._lines(rollouts), advantage, loss, penalties, constant=self.max_tokens, group=rollouts.group
+        )
         if self.version != before:
             self.engine.sync()
             done = {**done, **self.engine.synced}
@@ -450,6 +452,8 @@ class LiveWorld(BaseWorld):
             "update_pass": "streams" if self.streamed else self.passes.update,
             "passes": str(self.passes),
             "lr": self.policy.lr,
+            "epochs": self.policy.epochs,
+            "minibatches": self.policy.minibatches,
             "temperature": self.temperature,
             "max_tokens": self.max_tokens,
             "context": self.context,

@@ -17,7 +17,8 @@ class Lines(NamedTuple):
     """What the policy learns from: R rows as tokens.
 
     prefixes: P token lists; owner (R,) the prefix of each row; tokens ragged int32; behaviour ragged float32, the
-    sampler's log-probabilities, or None where they were not kept. extra: more columns for the loss, by name: ragged like
+    sampler's log-probabilities, or None where they were not kept; proximal ragged float32, those of the policy before the first
+    of several optimiser steps, None where there is one step. extra: more columns for the loss, by name: ragged like
     tokens, or (R, ...) arrays of numbers. plain (P,): of each prefix the same one without its hint, where rows are also
     passed behind that; None where they are not.
     """
@@ -28,6 +29,7 @@ class Lines(NamedTuple):
     behaviour: Ragged | None = None
     extra: Mapping[str, Ragged | np.ndarray] = MappingProxyType({})
     plain: np.ndarray | None = None
+    proximal: Ragged | None = None
 
     def plainly(self) -> Lines:
         """The same rows behind their prefixes without hints."""
@@ -64,6 +66,16 @@ def pack(lines: Lines, rows: np.ndarray, budget: int, widest: int = 256) -> list
         else:
             batches.append([np.array(mine)])
     return batches
+
+
+def minibatches(rows: np.ndarray, group: np.ndarray, n: int, seed: Sequence[int]) -> list[np.ndarray]:
+    """Rows cut into n mini-batches of like many groups, in an order drawn from seed; a group is never split, and where there are
+    fewer groups than n there are as many mini-batches as groups. group (R,) is that of every row."""
+    if n == 1:
+        return [rows]
+    found = np.unique(group[rows])
+    parts = np.array_split(np.random.default_rng(list(seed)).permutation(found), min(n, max(len(found), 1)))
+    return [rows[np.isin(group[rows], part)] for part in parts]
 
 
 def shares(length: np.ndarray, constant: int) -> dict[str, np.ndarray]:

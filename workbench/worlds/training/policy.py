@@ -1,4 +1,4 @@
-"""Policy update: fp32 weights, AdamW, and one exact optimiser step from any number of micro-batches.
+"""Policy update: fp32 weights, AdamW, and exact optimiser steps from any number of micro-batches.
 
 A loss is given per token; the means over tokens or rollouts are those of the whole optimiser step, so the gradient
 does not depend on how rows were cut into micro-batches. Prompts are run once for all their rows in the update too.
@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -24,9 +25,29 @@ from workbench.worlds.engines.forward import pack as pack_sequences
 from workbench.worlds.training import data_parallel, fsdp, lora, saving
 from workbench.worlds.training.activation_checkpointing import recomputed
 from workbench.worlds.training.kl_reference import Reference, divergence
-from workbench.worlds.training.microbatch import Lines, Tally, pack, sent, shares
+from workbench.worlds.training.microbatch import Lines, Tally, minibatches, pack, sent, shares
 
 LossFn = Callable[[Batch], Loss]
+
+
+class _Columns(NamedTuple):
+    """What an update tells of rows: loss and norm (R,) of the gradient, NaN in rows that are out of it; logp (tokens,) float32
+    before it, NaN in rows that are not computed."""
+
+    loss: np.ndarray
+    norm: np.ndarray
+    logp: np.ndarray
+
+    @classmethod
+    def of(cls, lines: Lines, keep: np.ndarray, active: np.ndarray) -> _Columns:
+        """Zero where something will be known."""
+        row = np.repeat(np.arange(len(keep)), lines.tokens.lengths)
+        loss = np.where(keep, 0.0, np.nan)
+        return cls(loss, loss.copy(), np.where(np.isin(row, active), np.float32(0), np.float32(np.nan)))
+
+    def take(self, part: _Columns, rows: np.ndarray) -> None:
+        """Take over what another one has of rows."""
+        self.loss[rows], self.norm[rows] = part.loss[rows], part.norm[rows]
 
 
 def checked(
@@ -37,6 +58,8 @@ def checked(
     betas: Sequence[float] = (0.9, 0.95),
     reference: float = 0.0,
     lora: int = 0,
+    epochs: int = 1,
+    minibatches: int = 1,
     **switches: object,
 ) -> None:
     """Raise ValueError, in one sentence, for settings of an update that would train to no use."""
@@ -50,6 +73,8 @@ def checked(
         validate.number("betas", beta, 0.0, 1 - 1e-9)
     validate.number("reference", reference, 0.0)
     validate.whole("lora", lora, 0)
+    validate.whole("epochs", epochs)
+    validate.whole("minibatches", minibatches)
     for name, value in switches.items():
         validate.one_of(name, value, (False, True))
 
@@ -63,6 +88,8 @@ class Policy:
     the backward pass (gradient checkpointing), about a third more time for a fraction of the memory. reference: the
     coefficient of the divergence from the initial weights (see `kl_reference`), 0 for none. row_norms: report the gradient
     norm of every row, one more backward pass each. A model with LoRA adapters (see `lora`) trains those alone.
+    epochs, minibatches: how often an update goes over its rows, and in how many optimiser steps each time; with more than one
+    step ratios leave 1, so that clipping acts.
     shard: divide weights, gradients and optimiser between the processes of torch.distributed (see `fsdp`), for a
     model that one GPU cannot train; every process then makes every call.
     """
@@ -81,10 +108,21 @@ class Policy:
         reference: float = 0.0,
         row_norms: bool = False,
         shard: bool = False,
+        epochs: int = 1,
+        minibatches: int = 1,
     ) -> None:
         if shard and (row_norms or lora.present(model)):
             raise ValueError("sharded weights go with neither row_norms nor LoRA adapters; leave one of them out")
-        checked(clip=clip, betas=betas, reference=reference, lr=lr, temperature=temperature)
+        checked(
+            clip=clip,
+            betas=betas,
+            reference=reference,
+            lr=lr,
+            temperature=temperature,
+            epochs=epochs,
+            minibatches=minibatches,
+        )
+        self.epochs, self.minibatches = epochs, minibatches
         self.model = model
         self._pass = fsdp.sharded(model) if shard else None
         self.lr, self.clip, self.budget, self.temperature = lr, clip, budget, temperature
@@ -150,10 +188,11 @@ class Policy:
         return self.measured(lines)[0]
 
     @torch.no_grad()
-    def measured(self, lines: Lines) -> tuple[Ragged, Ragged]:
-        """Log-probability and entropy of every token under the current weights, ragged float32 like lines.tokens."""
+    def measured(self, lines: Lines, rows: np.ndarray | None = None) -> tuple[Ragged, Ragged]:
+        """Log-probability and entropy of every token under the current weights, ragged float32 like lines.tokens; zero in rows
+        other than these (None: all)."""
         values = np.zeros((2, len(lines.tokens.values)), np.float32)
-        for sequences in self.cut(lines, np.flatnonzero(lines.tokens.lengths)):
+        for sequences in self.cut(lines, np.flatnonzero(lines.tokens.lengths) if rows is None else rows):
             *found, mask = self.statistics(lines, sequences)
             at = _places(lines, np.concatenate(sequences), mask)
             for column, value in zip(values, found, strict=True):
@@ -172,11 +211,13 @@ class Policy:
             out[inside] = column.take(rows).values
             return sent(out, logp.device)
 
+        # of one step, the policy at the start of the update is this one
+        start = logp.detach() if lines.proximal is None else padded(lines.proximal)
         value = torch.as_tensor(advantage.value[rows], dtype=torch.float32, device=logp.device)[:, None]
         return Batch(
             logp=logp,
-            behaviour=logp.detach() if lines.behaviour is None else padded(lines.behaviour),
-            proximal=logp.detach(),  # one update per batch: the policy at the start of the update is this one
+            behaviour=start if lines.behaviour is None else padded(lines.behaviour),
+            proximal=start,
             advantage=value.expand(mask.shape) if advantage.tokens is None else padded(advantage.tokens),
             mask=mask.float(),
             entropy=entropy,
@@ -197,43 +238,102 @@ class Policy:
         penalties: Sequence[LossFn] = (),
         *,
         constant: int = 1,
+        group: np.ndarray | None = None,
     ) -> Mapping[str, float | np.ndarray | str]:
-        """One optimiser step on the kept rows; returns scalars, the columns loss_per_rollout (R,) and, if asked, more, and
-        logp_per_token, float32 like lines.tokens.values: log-probabilities before the step, NaN in rows not computed.
+        """Optimiser steps on the kept rows: epochs times over them, in mini-batches of whole groups; one step by default.
 
-        Rows of advantage zero are not computed unless a penalty acts on them; they stay in every mean. Where nothing
-        is left to compute there is no optimiser step and version stays. A loss or gradient that is not finite leaves
-        weights and optimiser as they were and is reported as "skipped". constant: tokens for the const_len reduction. Where
-        torch.distributed is set up, the processes share the micro-batches of the same rows (see `data_parallel`).
+        Returns scalars, means over the steps where there are several, and the columns loss_per_rollout (R,) of the first epoch
+        and, if asked, more; logp_per_token, float32 like lines.tokens.values: log-probabilities before the first step, NaN in
+        rows not computed; and of several steps NAME_per_step (K,), one value for each.
+
+        group (R,): rows that stay in one mini-batch, None takes those of a prefix. Ratios are to the policy before the first
+        step (`Batch.proximal`). Rows of advantage zero are not computed unless a penalty acts on them; they stay in every mean.
+        Where nothing is left to compute there is no optimiser step and version stays; else it counts one, however many steps
+        there were. A loss or gradient that is not finite leaves weights and optimiser as they were; where no step was made for
+        that reason it is reported as "skipped". constant: tokens for the const_len reduction. Where torch.distributed is set
+        up, the processes share the micro-batches of the same rows (see `data_parallel`).
         """
         wall, cpu = time.perf_counter(), time.process_time()
         if self.reference is not None:
             penalties = [*penalties, lambda batch: divergence(batch, self.coefficient)]
-        total = len(advantage.keep)
         kept = np.flatnonzero(advantage.keep)
         active = kept if penalties else kept[_acts(advantage)[kept]]
         active = active[lines.tokens.lengths[active] > 0]
+        group = lines.owner if group is None else group
+        several = self.epochs * self.minibatches > 1
+        if several and len(active):
+            lines = lines._replace(proximal=self.measured(lines, active)[0])
+        columns = _Columns.of(lines, advantage.keep, active)
+        steps: list[dict[str, float]] = []
+        skips: list[str] = []
+        for epoch in range(self.epochs):
+            for rows in minibatches(kept, group, self.minibatches, (self.version, epoch)):
+                part = (
+                    columns
+                    if not several
+                    else _Columns.of(lines, np.isin(np.arange(len(advantage.keep)), rows), active)
+                )
+                computed = active[np.isin(active, rows)]
+                one, skipped = self._optimise(lines, advantage, [loss, *penalties], rows, computed, constant, part)
+                if several and not epoch:
+                    columns.take(part, rows)
+                if len(computed):
+                    steps.append(one)
+                    skips += [skipped] if skipped else []
+        if several and lines.proximal is not None:
+            columns.logp[:] = np.where(np.isnan(columns.logp), np.nan, lines.proximal.values)
+        made = len(steps) - len(skips)
+        self.version += made > 0
+        steps = steps or [one]
+        sums = {"tokens": sum(s["tokens"] for s in steps)}
+        done = {
+            **{
+                name: float(np.mean([s[name] for s in steps if name in s]))
+                for name in dict.fromkeys(n for s in steps for n in s)
+            },
+            **sums,
+            "lr": steps[-1]["lr"],
+            "rows": float(len(active)),
+            "seconds": time.perf_counter() - wall,
+            "cpu_seconds": time.process_time() - cpu,
+            "loss_per_rollout": columns.loss,
+            "logp_per_token": columns.logp,
+        }
+        if several:
+            names = [name for name in steps[0] if all(name in s for s in steps)]
+            done |= {f"{name}_per_step": np.array([s[name] for s in steps]) for name in names}
+            done |= {"optimizer_steps": float(made), "skipped_steps": float(len(skips))}
+        if self.row_norms:
+            done["grad_norm_per_rollout"] = columns.norm
+        return {**done, "skipped": skips[0]} if skips and not made else done
+
+    def _optimise(
+        self,
+        lines: Lines,
+        advantage: Advantage,
+        losses: Sequence[LossFn],
+        rows: np.ndarray,
+        active: np.ndarray,
+        constant: int,
+        columns: _Columns,
+    ) -> tuple[dict[str, float], str]:
+        """One optimiser step on rows, of which those in active are computed; its scalars, and why it was skipped, "" where it was
+        not. columns take what is known of each row."""
         share = {}
-        for name, value in shares(lines.tokens.lengths[kept], constant).items():
-            share[name] = np.zeros(total)
-            share[name][kept] = value
-        per_row = np.where(advantage.keep, 0.0, np.nan)
-        norms = per_row.copy()
-        computed = np.isin(np.repeat(np.arange(total), lines.tokens.lengths), active)
-        before = np.where(computed, np.float32(0), np.float32(np.nan))
+        for name, value in shares(lines.tokens.lengths[rows], constant).items():
+            share[name] = np.zeros(len(advantage.keep))
+            share[name][rows] = value
         tally = Tally()
         self.optimizer.zero_grad(set_to_none=True)
 
         def passes() -> Tally:
             for sequences, idle in data_parallel.dealt(self.cut(lines, active), even=self._pass is not None):
                 batch = self.batch(lines, sequences, advantage)
-                rows = np.concatenate(sequences)
-                means = self._backward(
-                    batch, rows, [loss, *penalties], advantage, share, None if idle else tally, norms
-                )
-                later.extend((rows, mean) for mean in means)
+                mine = np.concatenate(sequences)
+                means = self._backward(batch, mine, losses, advantage, share, None if idle else tally, columns.norm)
+                later.extend((mine, mean) for mean in means)
                 if not idle:
-                    drawn.append((rows, batch.logp.detach(), batch.mask))
+                    drawn.append((mine, batch.logp.detach(), batch.mask))
             tally.settle()
             return tally
 
@@ -241,27 +341,15 @@ class Policy:
         drawn: list[tuple[np.ndarray, torch.Tensor, torch.Tensor]] = []
         # where weights are divided, the others are in the middle of a pass: an error ends its process then
         tallies = processes.gather_results(passes) if self._pass is None else processes.gather(passes())
-        for rows, mean in later:
-            per_row[rows] += mean.double().cpu().numpy()
-        for rows, logp, mask in drawn:
-            before[_places(lines, rows, mask)] = logp[mask.bool()].float().cpu()
+        for mine, mean in later:
+            columns.loss[mine] += mean.double().cpu().numpy()
+        for mine, logp, mask in drawn:
+            columns.logp[_places(lines, mine, mask)] = logp[mask.bool()].float().cpu()
         summed = self.parameters if self._pass is None else []  # a sharded backward pass has added up its gradients
-        data_parallel.add_up(summed, tally, tallies, [per_row, norms, before], self.model.device)
+        data_parallel.add_up(summed, tally, tallies, columns, self.model.device)
         norm, skipped = self._step(tally) if len(active) else (0.0, "")
-        done = {
-            **tally.scalars(),
-            "grad_norm": norm,
-            "lr": self.lr * tally.lr_scale,
-            "tokens": float(tally.tokens),
-            "rows": float(len(active)),
-            "seconds": time.perf_counter() - wall,
-            "cpu_seconds": time.process_time() - cpu,
-            "loss_per_rollout": per_row,
-            "logp_per_token": before,
-        }
-        if self.row_norms:
-            done["grad_norm_per_rollout"] = norms
-        return {**done, "skipped": skipped} if skipped else done
+        scalars = {**tally.scalars(), "grad_norm": norm, "lr": self.lr * tally.lr_scale, "tokens": float(tally.tokens)}
+        return scalars, skipped
 
     def _backward(
         self,
@@ -309,7 +397,6 @@ class Policy:
             for group in self.optimizer.param_groups:
                 group["lr"] = self.lr * tally.lr_scale
             self.optimizer.step()
-            self.version += 1
         self.optimizer.zero_grad(set_to_none=True)
         return norm, skipped
 
