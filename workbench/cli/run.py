@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from workbench.cli import overrides
+
 
 def add_parser(commands: argparse._SubParsersAction) -> None:
     """Register it."""
@@ -32,6 +34,7 @@ def add_parser(commands: argparse._SubParsersAction) -> None:
         metavar="NAMES",
         help="what a resumed run may have otherwise than recorded: answers,stop,...",
     )
+    overrides.add_arguments(parser)
     parser.set_defaults(command=_run)
 
 
@@ -40,7 +43,7 @@ def _run(args: argparse.Namespace) -> int:
     from workbench.runs.experiment import Experiment
 
     changes = {k: getattr(args, k) for k in ("steps", "seed", "store") if getattr(args, k) is not None}
-    experiment = Experiment.from_toml(args.experiment).with_(**changes)
+    experiment = overrides.overridden(Experiment.from_toml(args.experiment).with_(**changes), args)
     port = args.port if args.dashboard else None
     return terminal.watch(
         experiment,
