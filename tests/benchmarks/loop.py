@@ -1,8 +1,8 @@
 """How fast the loop generates and learns: the figures of `python -m tests.benchmarks loop`.
 
 Cases on any machine: tiny, smollm2 (seconds a step against TRL's GRPOTrainer, float32, same prompts, rows and lengths), qwen3
-(two layers of random weights against tiny's four, for each token, steps of both in turn), epochs (an update of 2 epochs in 4
-mini-batches against two updates of one step).
+(two layers of random weights against tiny's four, for each token, steps of both in turn), epochs (updates of several
+optimiser steps against one step for each epoch).
 Cases on a GPU are in `loop_gpu` and `loop_step`, on several in `loop_ranks`. A peer that is not installed is named and left out.
 """
 
@@ -13,6 +13,7 @@ import os
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import numpy as np
 
@@ -113,24 +114,30 @@ def _qwen3() -> Iterator[Figure]:
 
 
 def _epochs() -> Iterator[Figure]:
-    """Seconds of an update of 2 epochs in 4 mini-batches, against twice those of one optimiser step on as many rows."""
-    seconds: dict[str, list[float]] = {"one": [], "eight": []}
-    with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as opened:
-        runs = {}
-        for name, update in (("one", {}), ("eight", {"epochs": 2, "minibatches": 4})):
-            experiment = Experiment(
-                model="tiny", pipeline="grpo", budget=Budget(prompts=32, rollouts=256), eval_every=0, checkpoint_every=0,
-                store=f"{folder}/store", world={"lr": 1e-6}, update=update,
-            )  # fmt: skip
-            runs[name] = opened.enter_context(Run(experiment))
-            runs[name].begin()
-        for _ in range(20):
-            for name, run in runs.items():
-                done = run.step()
-                seconds[name].append(done.seconds["update"] / float(done.update["tokens"]))
-    one, eight = (float(np.median(seconds[name][2:])) for name in ("one", "eight"))
-    note = f"a token of tiny, 32 prompts x 8 rollouts, median of 18 steps in turn; load {os.getloadavg()[0]:.1f}"
-    yield Figure("epochs", "seconds_per_token", eight, "s", "one step", eight / one, note)
+    """Seconds of an update in several optimiser steps, against those of one step for each epoch, on 128 answers of 64 tokens."""
+    from workbench import models
+    from workbench.methods import Grpo
+    from workbench.types import Advantage, Ragged
+    from workbench.worlds.training.policy import Lines, Policy
+
+    rng = np.random.default_rng(0)
+    prefixes = [rng.integers(3, 500, 40).tolist() for _ in range(16)]
+    answers = Ragged.of([rng.integers(3, 500, 64) for _ in range(128)], np.int32)
+    lines, ones = Lines(prefixes, np.repeat(np.arange(16), 8), answers), np.ones(128)
+    advantage = Advantage(rng.normal(size=128), ones > 0, ones, 0 * ones, np.full(128, "", object))
+    cases = ((1, 1), (2, 1), (1, 4), (2, 4))
+    policies = {c: Policy(models.load("tiny")[0].float(), lr=1e-6, epochs=c[0], minibatches=c[1]) for c in cases}
+    seconds: dict[tuple[int, int], list[float]] = {c: [] for c in cases}
+    for _ in range(8):
+        for c, policy in policies.items():
+            began = time.perf_counter()
+            policy.update(lines, advantage, partial(Grpo().loss, ()))
+            seconds[c].append(time.perf_counter() - began)
+    median = {c: float(np.median(seconds[c][1:])) for c in cases}
+    for c in cases[1:]:
+        note = f"{c[0]} epochs x {c[1]} mini-batches of tiny, median of 7 in turn; load {os.getloadavg()[0]:.1f}"
+        name = f"seconds_{c[0]}_epochs_{c[1]}_minibatches"
+        yield Figure("epochs", name, median[c], "s", "one step for each epoch", median[c] / median[1, 1] / c[0], note)
 
 
 def _ratio(case: str, ours: float, peer: Peer | None, note: str) -> Iterator[Figure]:

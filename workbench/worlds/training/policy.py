@@ -45,10 +45,6 @@ class _Columns(NamedTuple):
         loss = np.where(keep, 0.0, np.nan)
         return cls(loss, loss.copy(), np.where(np.isin(row, active), np.float32(0), np.float32(np.nan)))
 
-    def take(self, part: _Columns, rows: np.ndarray) -> None:
-        """Take over what another one has of rows."""
-        self.loss[rows], self.norm[rows] = part.loss[rows], part.norm[rows]
-
 
 def checked(
     *,
@@ -261,27 +257,35 @@ class Policy:
         active = active[lines.tokens.lengths[active] > 0]
         group = lines.owner if group is None else group
         several = self.epochs * self.minibatches > 1
-        if several and len(active):
-            lines = lines._replace(proximal=self.measured(lines, active)[0])
-        columns = _Columns.of(lines, advantage.keep, active)
+        plan = [
+            (epoch, rows)
+            for epoch in range(self.epochs)
+            for rows in minibatches(kept, group, self.minibatches, (self.version, epoch))
+        ]
+        columns, row = (
+            _Columns.of(lines, advantage.keep, active),
+            np.repeat(np.arange(len(advantage.keep)), lines.tokens.lengths),
+        )
+        # what the first step computes is of the policy before it; of later ones that is computed ahead, without gradient
+        ahead = active[~np.isin(active, plan[0][1])]
+        if len(ahead):
+            of = np.isin(row, ahead)
+            columns.logp[of] = self.measured(lines, ahead)[0].values[of]
         steps: list[dict[str, float]] = []
         skips: list[str] = []
-        for epoch in range(self.epochs):
-            for rows in minibatches(kept, group, self.minibatches, (self.version, epoch)):
-                part = (
-                    columns
-                    if not several
-                    else _Columns.of(lines, np.isin(np.arange(len(advantage.keep)), rows), active)
-                )
-                computed = active[np.isin(active, rows)]
-                one, skipped = self._optimise(lines, advantage, [loss, *penalties], rows, computed, constant, part)
-                if several and not epoch:
-                    columns.take(part, rows)
-                if len(computed):
-                    steps.append(one)
-                    skips += [skipped] if skipped else []
-        if several and lines.proximal is not None:
-            columns.logp[:] = np.where(np.isnan(columns.logp), np.nan, lines.proximal.values)
+        for k, (epoch, rows) in enumerate(plan):
+            computed = active[np.isin(active, rows)]
+            part = _Columns.of(lines, np.isin(np.arange(len(advantage.keep)), rows), computed)
+            given = lines._replace(proximal=Ragged(columns.logp, lines.tokens.offsets)) if k else lines
+            one, skipped = self._optimise(given, advantage, [loss, *penalties], rows, computed, constant, part)
+            if not epoch:
+                columns.loss[rows], columns.norm[rows] = part.loss[rows], part.norm[rows]
+            if not k:
+                of = np.isin(row, computed)
+                columns.logp[of] = part.logp[of]
+            if len(computed):
+                steps.append(one)
+                skips += [skipped] if skipped else []
         made = len(steps) - len(skips)
         self.version += made > 0
         steps = steps or [one]
