@@ -54,12 +54,16 @@ def facts(shard: bool = False, device: str = "cpu", folder: Path | None = None) 
     resumed = policy.logp(lines()).values
     version = policy.version
     again = policy.update(lines(), advantage(), surrogate())
+    several = Policy(toy_model().to(device), budget=12, shard=shard, lr=1e-2, epochs=2, minibatches=2)
+    told = several.update(lines(), advantage(), surrogate())
     names = ("loss", "tokens", "kl", "grad_norm", "reference_kl")
     found = {
         "gradient": torch.stack(grads[:2]),
         "scalars": torch.tensor([[d[n] for n in names] for d in done], dtype=torch.float64),
         "rows": torch.stack([torch.from_numpy(d["loss_per_rollout"]) for d in done]),
         "weights": torch.cat([w.flatten() for w in weights]),
+        "several": torch.cat([whole(p.detach()).flatten() for p in several.parameters]),
+        "before": torch.from_numpy(told["logp_per_token"]).nan_to_num(),
         "logp": torch.stack([torch.from_numpy(logp), torch.from_numpy(resumed)]),
         "skipped": bad["skipped"],
         "version": version,

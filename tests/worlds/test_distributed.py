@@ -49,16 +49,26 @@ def together(tmp_path, *how: str) -> list[dict]:
 
 def agree(first: dict, second: dict, alone: dict, exact: bool = True, scale: float = 1.0) -> None:
     """Two processes hold the same, and what one process alone would hold up to rounding."""
-    names = ("gradient", "scalars", "rows", "weights", "logp", *(["norms"] if "norms" in first else []))
+    names = (
+        "gradient",
+        "scalars",
+        "rows",
+        "weights",
+        "logp",
+        "several",
+        "before",
+        *(["norms"] if "norms" in first else []),
+    )
     for name in names:
         a, b = first[name].nan_to_num(-9), second[name].nan_to_num(-9)
         assert torch.equal(a, b) if exact else torch.allclose(a, b, atol=1e-6), name
     # Adam's first steps divide a gradient by its own size: a weight whose gradient is rounding noise may go either way
-    tolerances = {"gradient": 2e-6, "scalars": 1e-5, "rows": 1e-5, "norms": 1e-5, "logp": 1e-3}
+    tolerances = {"gradient": 2e-6, "scalars": 1e-5, "rows": 1e-5, "norms": 1e-5, "logp": 1e-3, "before": 1e-4}
     for name, tolerance in tolerances.items():
         if name in first:
             a, b = first[name].nan_to_num(-9), alone[name].nan_to_num(-9)
             assert torch.allclose(a, b, atol=scale * tolerance, rtol=scale * 1e-4), name
+    assert float((first["several"] - alone["several"]).abs().mean()) < scale * 1e-4
     assert first["version"] == second["version"] == alone["version"] == 2
     assert {first["skipped"], second["skipped"], alone["skipped"]} == {"non-finite loss"}
 
