@@ -39,11 +39,10 @@ class _Columns(NamedTuple):
     logp: np.ndarray
 
     @classmethod
-    def of(cls, lines: Lines, keep: np.ndarray, active: np.ndarray) -> _Columns:
-        """Zero where something will be known."""
-        row = np.repeat(np.arange(len(keep)), lines.tokens.lengths)
-        loss = np.where(keep, 0.0, np.nan)
-        return cls(loss, loss.copy(), np.where(np.isin(row, active), np.float32(0), np.float32(np.nan)))
+    def of(cls, lines: Lines, rows: np.ndarray, active: np.ndarray) -> _Columns:
+        """Zero where something will be known: of rows, and of the tokens of those that are active."""
+        loss = np.where(_named(lines, rows), 0.0, np.nan)
+        return cls(loss, loss.copy(), np.where(_tokens(lines, active), np.float32(0), np.float32(np.nan)))
 
 
 def checked(
@@ -262,26 +261,23 @@ class Policy:
             for epoch in range(self.epochs)
             for rows in minibatches(kept, group, self.minibatches, (self.version, epoch))
         ]
-        columns, row = (
-            _Columns.of(lines, advantage.keep, active),
-            np.repeat(np.arange(len(advantage.keep)), lines.tokens.lengths),
-        )
+        columns = _Columns.of(lines, kept, active)
         # what the first step computes is of the policy before it; of later ones that is computed ahead, without gradient
         ahead = active[~np.isin(active, plan[0][1])]
         if len(ahead):
-            of = np.isin(row, ahead)
+            of = _tokens(lines, ahead)
             columns.logp[of] = self.measured(lines, ahead)[0].values[of]
         steps: list[dict[str, float]] = []
         skips: list[str] = []
         for k, (epoch, rows) in enumerate(plan):
             computed = active[np.isin(active, rows)]
-            part = _Columns.of(lines, np.isin(np.arange(len(advantage.keep)), rows), computed)
+            part = _Columns.of(lines, rows, computed)
             given = lines._replace(proximal=Ragged(columns.logp, lines.tokens.offsets)) if k else lines
             one, skipped = self._optimise(given, advantage, [loss, *penalties], rows, computed, constant, part)
             if not epoch:
                 columns.loss[rows], columns.norm[rows] = part.loss[rows], part.norm[rows]
             if not k:
-                of = np.isin(row, computed)
+                of = _tokens(lines, computed)
                 columns.logp[of] = part.logp[of]
             if len(computed):
                 steps.append(one)
@@ -289,13 +285,10 @@ class Policy:
         made = len(steps) - len(skips)
         self.version += made > 0
         steps = steps or [one]
-        sums = {"tokens": sum(s["tokens"] for s in steps)}
+        names = dict.fromkeys(name for s in steps for name in s)
         done = {
-            **{
-                name: float(np.mean([s[name] for s in steps if name in s]))
-                for name in dict.fromkeys(n for s in steps for n in s)
-            },
-            **sums,
+            **{name: float(np.mean([s[name] for s in steps if name in s])) for name in names},
+            "tokens": sum(s["tokens"] for s in steps),
             "lr": steps[-1]["lr"],
             "rows": float(len(active)),
             "seconds": time.perf_counter() - wall,
@@ -304,8 +297,8 @@ class Policy:
             "logp_per_token": columns.logp,
         }
         if several:
-            names = [name for name in steps[0] if all(name in s for s in steps)]
-            done |= {f"{name}_per_step": np.array([s[name] for s in steps]) for name in names}
+            every = [name for name in names if all(name in s for s in steps)]
+            done |= {f"{name}_per_step": np.array([s[name] for s in steps]) for name in every}
             done |= {"optimizer_steps": float(made), "skipped_steps": float(len(skips))}
         if self.row_norms:
             done["grad_norm_per_rollout"] = columns.norm
@@ -412,6 +405,18 @@ class Policy:
         """Take weights, optimiser and version from a folder that `save` wrote for the same architecture."""
         sharded = self._pass is not None
         self.version = saving.load_training(folder, self.model, self.optimizer, self.parameters, sharded=sharded)
+
+
+def _named(lines: Lines, rows: np.ndarray) -> np.ndarray:
+    """(R,) bool: whether a row is one of these."""
+    mask = np.zeros(len(lines.owner), bool)
+    mask[rows] = True
+    return mask
+
+
+def _tokens(lines: Lines, rows: np.ndarray) -> np.ndarray:
+    """(tokens,) bool: whether a token is of one of these rows."""
+    return np.repeat(_named(lines, rows), lines.tokens.lengths)
 
 
 def _places(lines: Lines, rows: np.ndarray, mask: torch.Tensor) -> np.ndarray:
