@@ -10,8 +10,10 @@ from dataclasses import dataclass, field
 from html import escape
 from typing import TYPE_CHECKING, NamedTuple
 
+import pyarrow as pa
+
 from workbench.analysis import rules_of_health, rules_of_learning, rules_of_text  # noqa: F401 - they register theirs
-from workbench.analysis.rules import NO_DATA, RULES, TOO_SHORT
+from workbench.analysis.rules import NO_DATA, RULES, TOO_SHORT, TooShort
 from workbench.analysis.rules_of_text import quote
 
 if TYPE_CHECKING:
@@ -102,24 +104,30 @@ def examine(store: Store, run: str | None = None) -> Diagnosis:
         raise ValueError(f"no run {chosen!r} in {store!r}")
     found: list[Finding] = []
     verdicts: dict[str, str] = {}
-    answers = {sql: store.sql(sql, {"run": chosen}) for sql in dict.fromkeys(r.sql for r in RULES.values())}
-    texts: tuple[str, ...] | None = None
+    answers: dict[str, pa.Table] = {}  # several rules read the same rows
     for name, rule in RULES.items():
         if name in verdicts:
             continue
+        if rule.sql not in answers:
+            answers[rule.sql] = store.sql(rule.sql, {"run": chosen})
         rows = answers[rule.sql]
-        said = rule.read(rows) if rows.num_rows else rule.empty
+        try:
+            said = rule.read(rows) if rows.num_rows else rule.empty
+        except TooShort:
+            said = TOO_SHORT
         if said is None or isinstance(said, str):
             verdicts[name] = said or FINE
             continue
         verdicts[name] = "found"
         verdicts |= {hidden: HIDDEN for hidden in rule.hides if hidden not in verdicts}
-        if texts is None:
-            rows = store.sql(TEXTS, {"run": chosen}).to_pylist()
-            texts = tuple(
-                f"reward {'none' if r['reward'] is None else format(r['reward'], 'g')}: {quote(r['text'] or '')}"
-                for r in rows
-            )
         what, evidence = said
+        texts = found[0].texts if found else _texts(store, chosen)
         found.append(Finding(name, what, evidence, rule.way_out, rule.sql.replace("$run", f"'{chosen}'"), texts))
     return Diagnosis(found, {name: verdicts[name] for name in RULES})
+
+
+def _texts(store: Store, run: str) -> tuple[str, ...]:
+    """Completions to look at, with their rewards."""
+    rows = store.sql(TEXTS, {"run": run}).to_pylist()
+    rewards = ("none" if r["reward"] is None else format(r["reward"], "g") for r in rows)
+    return tuple(f"reward {reward}: {quote(r['text'] or '')}" for reward, r in zip(rewards, rows, strict=True))

@@ -1,7 +1,7 @@
 """Rules of a diagnosis: one question to the store and a threshold each, with the way out.
 
-A rule reads the rows of its SQL and answers with what it found, with `TOO_SHORT` where there is too little of the run, with
-`NO_DATA` where the record has nothing of what it asks for, or with None: nothing is wrong.
+A rule reads the rows of its SQL and answers with what it found, with `NO_DATA` where the record has nothing of what it asks
+for, or with None: nothing is wrong. It raises `TooShort` where there is too little of the run.
 """
 
 from __future__ import annotations
@@ -20,7 +20,11 @@ WARMUP = 5
 NO_DATA, TOO_SHORT = "no data", "too short to judge"
 
 Read = tuple[str, Mapping[str, object]] | str | None
-"""What a rule says: (the finding in one sentence, its figures), NO_DATA, TOO_SHORT, or None for nothing."""
+"""What a rule says: (the finding in one sentence, its figures), NO_DATA, or None for nothing."""
+
+
+class TooShort(Exception):
+    """There is too little of a run for a rule to say anything."""
 
 
 class Rule(NamedTuple):

@@ -11,7 +11,7 @@ import json
 import numpy as np
 import pyarrow as pa
 
-from workbench.analysis.rules import NO_DATA, TOO_SHORT, Read, columns, rule
+from workbench.analysis.rules import NO_DATA, Read, TooShort, columns, rule
 
 IDLE = (
     "miscalibrated_beliefs",
@@ -28,12 +28,13 @@ ENOUGH = 16
 """Rollouts below which nothing is said of a run."""
 
 
-def _late(rows: pa.Table, *names: str) -> list[np.ndarray] | None:
-    """Columns of the last fifth of the steps, at least two and at most ten; None where there are too few."""
+def _late(rows: pa.Table, *names: str) -> list[np.ndarray]:
+    """Columns of the last fifth of the steps, at least two and at most ten. Raises TooShort where there are too few."""
     n = min(10, max(2, rows.num_rows // 5))
     late = rows.slice(max(rows.num_rows - n, 0))
-    found = columns(late, *names)
-    return found if rows.num_rows >= 2 and np.nansum(columns(late, "n")[0]) >= ENOUGH else None
+    if rows.num_rows < 2 or np.nansum(columns(late, "n")[0]) < ENOUGH:
+        raise TooShort
+    return columns(late, *names)
 
 
 @rule(
@@ -43,10 +44,7 @@ def _late(rows: pa.Table, *names: str) -> list[np.ndarray] | None:
 )
 def no_reward(rows: pa.Table) -> Read:
     """No rollout of the last steps was rewarded."""
-    late = _late(rows, "scored", "high", "low")
-    if late is None:
-        return TOO_SHORT
-    scored, high, low = late
+    scored, high, low = _late(rows, "scored", "high", "low")
     if not scored.sum() or np.nanmax(high) > 0 or np.nanmin(low) < 0:
         return None
     return f"none of {int(scored.sum())} rollouts of the last {len(scored)} steps got any reward", {
@@ -61,10 +59,7 @@ def no_reward(rows: pa.Table) -> Read:
 )
 def nothing_solved(rows: pa.Table) -> Read:
     """Rewards differ, but no rollout of the last steps is correct."""
-    late = _late(rows, "scored", "high", "correct")
-    if late is None:
-        return TOO_SHORT
-    scored, high, correct = late
+    scored, high, correct = _late(rows, "scored", "high", "correct")
     if not np.isfinite(correct).any() or np.nanmax(correct) > 0 or np.nanmax(high) == 0:
         return None
     what = f"none of {int(scored.sum())} rollouts of the last {len(scored)} steps is correct; rewards reach {np.nanmax(high):g}"
@@ -74,10 +69,7 @@ def nothing_solved(rows: pa.Table) -> Read:
 @rule("a verifier that tells answers apart (look at texts), or harder prompts where all are right", hides=IDLE)
 def constant_reward(rows: pa.Table) -> Read:
     """Every rollout of the last steps got the same reward, which is not zero."""
-    late = _late(rows, "scored", "high", "low", "correct")
-    if late is None:
-        return TOO_SHORT
-    scored, high, low, correct = late
+    scored, high, low, correct = _late(rows, "scored", "high", "low", "correct")
     if not scored.sum() or np.nanmax(high) != np.nanmin(low) or np.nanmax(high) == 0:
         return None
     why = ": all are solved" if np.nanmin(correct) == 1 else ""
@@ -88,10 +80,7 @@ def constant_reward(rows: pa.Table) -> Read:
 @rule("a higher max_tokens, stop strings that the model writes, or a prompt that asks for shorter answers")
 def cut_off(rows: pa.Table) -> Read:
     """Nine answers of ten or more are cut at the limit, and less than half of them are right."""
-    late = _late(rows, "n", "cut", "correct")
-    if late is None:
-        return TOO_SHORT
-    n, cut, correct = late
+    n, cut, correct = _late(rows, "n", "cut", "correct")
     share = float((cut * n).sum() / n.sum())
     if share < 0.9 or (np.isfinite(correct).any() and np.nanmean(correct) >= 0.5):
         return None
@@ -104,10 +93,7 @@ def cut_off(rows: pa.Table) -> Read:
 )
 def groups_of_one(rows: pa.Table) -> Read:
     """Every group is a single rollout, whose advantage is zero."""
-    late = _late(rows, "largest", "signal", "n")
-    if late is None:
-        return TOO_SHORT
-    largest, signal, n = late
+    largest, signal, n = _late(rows, "largest", "signal", "n")
     if largest.max() > 1 or signal.sum():
         return None
     return "every group is one rollout, with nothing to compare it to: all advantages are zero", {
@@ -118,10 +104,7 @@ def groups_of_one(rows: pa.Table) -> Read:
 @rule("the reasons in the ledger: what drops them, and with which setting")
 def nothing_trained(rows: pa.Table) -> Read:
     """No rollout of the last steps was trained on, though rewards differ."""
-    late = _late(rows, "signal", "n", "failed")
-    if late is None:
-        return TOO_SHORT
-    signal, n, failed = late
+    signal, n, failed = _late(rows, "signal", "n", "failed")
     if signal.sum() or failed.sum() == n.sum():
         return None
     reasons = [r for r in rows["reason"].to_pylist()[-len(n) :] if r]
@@ -135,7 +118,7 @@ def never_acted(rows: pa.Table) -> Read:
     """A method that has changed nothing in all steps so far: no hint, fork, cut, replayed or refused rollout."""
     row = rows.to_pylist()[0]
     if row["steps"] < 5:
-        return TOO_SHORT
+        raise TooShort
     who = json.loads(row["pipeline"] or "{}")
     idle = {verb: names for verb, names in who.items() if verb in row and names and not row[verb]}
     # of a method that has several verbs one is enough
@@ -152,8 +135,10 @@ def off_budget(rows: pa.Table) -> Read:
     """Steps make more rollouts than their budget, or less than four fifths of it."""
     made, budget = columns(rows, "made", "budget")
     known = np.isfinite(budget)
+    if not known.any():
+        return NO_DATA
     if known.sum() < 2:
-        return TOO_SHORT if known.any() else NO_DATA
+        raise TooShort
     ratio = float(made[known].sum() / budget[known].sum())
     if 0.8 <= ratio <= 1.005:
         return None

@@ -5,12 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from workbench.analysis.rules import TOO_SHORT, WARMUP, Read, columns, rule
+from workbench.analysis.rules import WARMUP, Read, TooShort, columns, rule
 from workbench.store.questions import load
 
 
 def _trend(values: np.ndarray) -> tuple[float, float]:
-    """Mean of the first and of the last fifth of a series, five values at least."""
+    """Mean of the first and of the last fifth of a series, five values at least. Raises TooShort where they would overlap."""
+    if len(values) < 2 * WARMUP:
+        raise TooShort
     size = max(WARMUP, len(values) // 5)
     return float(np.nanmean(values[:size])), float(np.nanmean(values[-size:]))
 
@@ -20,7 +22,7 @@ def dead_prompts(rows: pa.Table) -> Read:
     """Rollouts spent on prompts that were tried 16 times or more and never solved."""
     tries, solved = columns(rows, "tries", "solved")
     if tries.max() < 16:
-        return TOO_SHORT
+        raise TooShort
     dead = (tries >= 16) & (solved == 0)
     share = tries[dead].sum() / max(tries.sum(), 1)
     if share < 0.1:
@@ -35,7 +37,7 @@ def solved_prompts(rows: pa.Table) -> Read:
     """Late rollouts spent on prompts that are always solved."""
     tries, solved = columns(rows, "tries_late", "solved_late")
     if tries.max() < 16:
-        return TOO_SHORT
+        raise TooShort
     done = (tries >= 16) & (np.nan_to_num(solved) == tries)
     share = tries[done].sum() / max(tries.sum(), 1)
     if share < 0.25:
@@ -48,8 +50,6 @@ def solved_prompts(rows: pa.Table) -> Read:
 def collapsing_entropy(rows: pa.Table) -> Read:
     """Entropy of the policy at the tokens that it sampled fell to a fifth of what it was."""
     (entropy,) = columns(rows, "entropy")
-    if len(entropy) < 2 * WARMUP:
-        return TOO_SHORT
     first, last = _trend(entropy)
     if first <= 0 or last > 0.2 * first:
         return None
@@ -65,7 +65,9 @@ def constant_reward_part(rows: pa.Table) -> Read:
         if r["n"] >= 64 and r["steps"] >= WARMUP and r["low"] == r["high"] and rows.num_rows > 1
     ]
     if not alike:
-        return None if max(rows["steps"].to_pylist()) >= WARMUP else TOO_SHORT
+        if max(rows["steps"].to_pylist()) < WARMUP:
+            raise TooShort
+        return None
     return f"reward part {alike[0]['part']} is always {alike[0]['low']:g}", {r["part"]: r["low"] for r in alike}
 
 
@@ -73,8 +75,6 @@ def constant_reward_part(rows: pa.Table) -> Read:
 def length_explosion(rows: pa.Table) -> Read:
     """Answers grew to twice their length while more of them were cut at the limit."""
     length, cut = columns(rows, "length", "cut")
-    if len(length) < 2 * WARMUP:
-        return TOO_SHORT
     (first, last), (cut_first, cut_last) = _trend(length), _trend(cut)
     if last < 2 * first or cut_last < cut_first + 0.1:
         return None
@@ -115,7 +115,7 @@ def sign_flips(rows: pa.Table) -> Read:
     """Advantages with the wrong sign, twice as many and 5 % more than groups of this size would have by themselves."""
     n, hard, explained = (column.sum() for column in columns(rows, "rollouts", "hard", "explained"))
     if n < 200:
-        return TOO_SHORT
+        raise TooShort
     if hard < 2 * explained or hard < explained + 0.05 * n:
         return None
     what = f"{hard / n:.0%} of the advantages point the wrong way; the size of the groups explains {explained / n:.0%}"
@@ -128,7 +128,7 @@ def miscalibrated_beliefs(rows: pa.Table) -> Read:
     """Observed rates are further from the belief than a guess of the mean rate would be, beyond chance."""
     rate, n, mean = columns(rows, "rate", "n", "mean")
     if len(rate) < 100:
-        return TOO_SHORT
+        raise TooShort
     weight = n / n.sum()
     noise = float((weight * mean * (1 - mean) / n).sum())  # of a rate of n rollouts, had the belief been right
     error = float((weight * (rate - mean) ** 2).sum())
@@ -144,8 +144,6 @@ def miscalibrated_beliefs(rows: pa.Table) -> Read:
 def idle_groups(rows: pa.Table) -> Read:
     """Three quarters of the late training rollouts or more have no advantage."""
     (idle,) = columns(rows, "idle")
-    if len(idle) < 2 * WARMUP:
-        return TOO_SHORT
     first, last = _trend(idle)
     if last < 0.75:
         return None

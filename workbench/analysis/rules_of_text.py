@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 
 import pyarrow as pa
 
-from workbench.analysis.rules import TOO_SHORT, Read, rule
+from workbench.analysis.rules import Read, TooShort, rule
 
 ENOUGH = 16
 """Completions below which nothing is said."""
@@ -26,6 +26,12 @@ def _parts(rows: pa.Table) -> tuple[list[dict], list[dict]]:
     return [r for r in every if r["early"]], [r for r in every if r["late"]]
 
 
+def _enough(*parts: Sequence[dict]) -> None:
+    """Raise TooShort where one of these has too few completions."""
+    if min(map(len, parts)) < ENOUGH:
+        raise TooShort
+
+
 def _share(rows: Sequence[dict], which: Callable[[dict], bool]) -> float:
     return sum(map(which, rows)) / max(len(rows), 1)
 
@@ -40,8 +46,7 @@ def quote(text: str, most: int = 80) -> str:
 def empty_texts(rows: pa.Table) -> Read:
     """Half of the late completions or more are empty."""
     _, late = _parts(rows)
-    if len(late) < ENOUGH:
-        return TOO_SHORT
+    _enough(late)
     share = _share(late, lambda r: not r["text"].strip())
     return None if share < 0.5 else (f"{share:.0%} of the late completions are empty", {"share": share})
 
@@ -50,8 +55,7 @@ def empty_texts(rows: pa.Table) -> Read:
 def loops(rows: pa.Table) -> Read:
     """A fifth of the late completions or more end in the same words over and over."""
     _, late = _parts(rows)
-    if len(late) < ENOUGH:
-        return TOO_SHORT
+    _enough(late)
     looping = [r["text"] for r in late if LOOP.search(r["text"][-400:]) and r["text"].strip("0 .")]
     share = len(looping) / len(late)
     if share < 0.2:
@@ -68,8 +72,7 @@ def _foreign(row: dict) -> bool:
 def script_change(rows: pa.Table) -> Read:
     """Completions went over to another script than that of the first steps."""
     early, late = _parts(rows)
-    if min(len(early), len(late)) < ENOUGH:
-        return TOO_SHORT
+    _enough(early, late)
     before, now = _share(early, _foreign), _share(late, _foreign)
     if abs(now - before) < 0.5:
         return None
@@ -82,8 +85,7 @@ def script_change(rows: pa.Table) -> Read:
 def format_collapse(rows: pa.Table) -> Read:
     """An answer was found in most completions at first, and is in few now."""
     early, late = _parts(rows)
-    if min(len(early), len(late)) < ENOUGH:
-        return TOO_SHORT
+    _enough(early, late)
     before, now = (_share(part, lambda r: bool(r["answer"])) for part in (early, late))
     if before < 0.5 or now > before / 3:
         return None
@@ -97,8 +99,9 @@ def leaked_answer(rows: pa.Table) -> Read:
     """The whole reference answer, of 24 characters or more, stands inside late completions that say more than it."""
     _, late = _parts(rows)
     long = [r for r in late if len(r["gold"] or "") >= 24]
+    _enough(late)
     if len(long) < ENOUGH:
-        return None if len(late) >= ENOUGH else TOO_SHORT
+        return None
     leaked = [r["text"] for r in long if r["gold"] in r["text"] and r["gold"].strip() != r["text"].strip()]
     share = len(leaked) / len(long)
     if share < 0.1:
@@ -112,8 +115,7 @@ def leaked_answer(rows: pa.Table) -> Read:
 def verifier_words(rows: pa.Table) -> Read:
     """Rewarded completions came to speak of rewards, of the verifier, or of ending its process."""
     early, late = ([r for r in part if r["correct"]] for part in _parts(rows))
-    if len(late) < ENOUGH:
-        return TOO_SHORT
+    _enough(late)
 
     def speaks(row: dict) -> bool:
         return any(word in row["text"].lower() for word in VERIFIER)
@@ -132,8 +134,9 @@ def verifier_words(rows: pa.Table) -> Read:
 def one_answer(rows: pa.Table) -> Read:
     """Most rewarded completions hold one same line, which is right for prompts whose answers differ."""
     early, late = ([r for r in part if r["correct"]] for part in _parts(rows))
-    if len(late) < ENOUGH or len({r["gold"] for r in late}) < 4:
-        return TOO_SHORT
+    _enough(late)
+    if len({r["gold"] for r in late}) < 4:
+        raise TooShort
 
     def lines(row: dict) -> set[str]:
         return {line for line in map(str.strip, row["text"].splitlines()) if len(line) > 1}

@@ -39,18 +39,6 @@ def add_parser(commands: argparse._SubParsersAction) -> None:
         help="go on with the newest run, as it was started, from its newest checkpoint to its last step, or to --steps",
     )
     parser.add_argument(
-        "--alert",
-        default="",
-        metavar="COMMAND",
-        help="run this once for each finding of the diagnosis, which it gets as input",
-    )
-    parser.add_argument(
-        "--allow",
-        default="",
-        metavar="NAMES",
-        help="what a resumed run may have otherwise than recorded: answers,stop,...",
-    )
-    parser.add_argument(
         "--verifier",
         action="append",
         default=[],

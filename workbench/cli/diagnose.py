@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 
+from workbench.cli import overrides
+
 FAILED = 4
 """The exit code of a diagnosis that found what it was told to fail on."""
 
@@ -15,7 +17,8 @@ def add_parser(commands: argparse._SubParsersAction) -> None:
     parser.add_argument("--store", default="store", help="folder where runs are kept (default: ./%(default)s)")
     parser.add_argument(
         "--fail-on",
-        default="",
+        type=overrides.words,
+        default=(),
         metavar="RULES",
         help=f"exit with {FAILED} where one of these rules found something: names with commas, or any",
     )
@@ -27,12 +30,11 @@ def _diagnose(args: argparse.Namespace) -> int:
     from workbench.analysis.diagnose import RULES, examine
     from workbench.store import Store
 
-    fatal = [name.strip() for name in args.fail_on.split(",") if name.strip()]
-    validate.known(fatal, ["any", *RULES], "--fail-on")
+    validate.known(args.fail_on, ["any", *RULES], "--fail-on")
     with Store.open(args.store) as store:
         found = examine(store, args.run)
     if not found.findings:
         print(f"nothing found by {len(RULES)} rules")
     print(found)
     spoke = {finding.rule for finding in found.findings}
-    return FAILED if spoke and ("any" in fatal or spoke & set(fatal)) else 0
+    return FAILED if spoke and spoke.union(["any"]) & set(args.fail_on) else 0

@@ -1,4 +1,4 @@
-"""Settings of an experiment from the command line: `--set update.epochs=2`, in place of those of its file."""
+"""What `demo` and `run` have in common on the command line; `--set update.epochs=2` replaces a setting of an experiment."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """`--set` and `--lr`."""
+    """`--set`, `--lr`, `--alert` and `--allow`."""
     parser.add_argument(
         "--set",
         action="append",
@@ -24,6 +24,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="a field of the experiment, or a setting in one: eval_every=5, update.epochs=2, budget.rollouts=64",
     )
     parser.add_argument("--lr", type=float, help="learning rate, the same as --set world.lr=LR")
+    parser.add_argument(
+        "--alert",
+        default="",
+        metavar="COMMAND",
+        help="run this once for each finding of the diagnosis, which it gets as input",
+    )
+    parser.add_argument(
+        "--allow",
+        type=words,
+        default=(),
+        metavar="NAMES",
+        help="what a resumed run may have otherwise than recorded: answers,stop,...",
+    )
+
+
+def words(text: str) -> list[str]:
+    """Names written with commas between them."""
+    return [name.strip() for name in text.split(",") if name.strip()]
 
 
 def named(pairs: Sequence[str]) -> dict[str, object]:

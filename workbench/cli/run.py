@@ -22,18 +22,6 @@ def add_parser(commands: argparse._SubParsersAction) -> None:
     parser.add_argument(
         "--resume", metavar="RUN", help="go on from the newest checkpoint of this run, to the same last step"
     )
-    parser.add_argument(
-        "--alert",
-        default="",
-        metavar="COMMAND",
-        help="run this once for each finding of the diagnosis, which it gets as input",
-    )
-    parser.add_argument(
-        "--allow",
-        default="",
-        metavar="NAMES",
-        help="what a resumed run may have otherwise than recorded: answers,stop,...",
-    )
     overrides.add_arguments(parser)
     parser.set_defaults(command=_run)
 

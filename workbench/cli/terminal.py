@@ -7,8 +7,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import TextIO
 
@@ -121,7 +121,7 @@ def watch(
     experiment: Experiment,
     *,
     resume: str | None,
-    allow: str = "",
+    allow: Collection[str] = (),
     command: str = "",
     seconds: float | None,
     port: int | None,
@@ -137,19 +137,17 @@ def watch(
 
     with interruptible() as pressed, processes.joined(experiment.device):
         console.quiet = not processes.first()
-        with Run(
-            experiment, resume=resume, allow=[name.strip() for name in allow.split(",") if name.strip()], on_status=tell
-        ) as run:
+        with Run(experiment, resume=resume, allow=allow, on_status=tell) as run:
             console.print(str(run.pipeline))
-            console.print(
-                f"run [bold]{run.run_id}[/] in store [bold]{redacted(experiment.store)}[/]; {facts(run.world.describe())}"
-            )
-            for note in run.world.describe().get("task_notes", ()):  # type: ignore[attr-defined]
+            world = run.world.describe()
+            console.print(f"run [bold]{run.run_id}[/] in store [bold]{redacted(experiment.store)}[/]; {facts(world)}")
+            for note in world.get("task_notes", ()):  # type: ignore[attr-defined]
                 console.print(note, markup=False)
             with dashboard(experiment.store, run.run_id, None if console.quiet else port, browser) as server:
                 deadline = began + seconds if seconds else float("inf")
-                with judged(experiment.store, run.run_id, command) as health:
-                    tally = train(run, lambda: bool(pressed) or time.perf_counter() >= deadline, health.stepped)
+                with judged(experiment.store, run.run_id, command) if processes.first() else nullcontext() as health:
+                    on_step = health.stepped if health else lambda step: None
+                    tally = train(run, lambda: bool(pressed) or time.perf_counter() >= deadline, on_step)
                     processes.on_first(run.record.writer.flush)  # the last rules are asked of all steps
                 if not run.done:
                     tell("scoring the evaluation set once more")
@@ -177,7 +175,7 @@ def _stay(wanted: Callable[[], bool]) -> None:
 
 def judged(store_url: str, run: str, command: str) -> Health:
     """The diagnosis of a run as it goes, which prints what it finds in red with texts to look at, and runs a command."""
-    call = alert(command, run) if command and processes.first() else None
+    call = alert(command, run) if command else None
 
     def tell(finding: Finding) -> None:
         console.print(Text(f"{finding.rule}: {finding.what}", "bold red"))

@@ -28,10 +28,11 @@ class VerdictWatch:
 
     def see(self, rollouts: Rollouts) -> None:
         """The verdicts of a step or an evaluation. Raises VerifierFailed where there have been none for too long."""
-        failed = np.flatnonzero([str(kind).startswith("verifier_") for kind in rollouts.failure])
         if np.isfinite(rollouts.correct).any():
             self._worked, self._rollouts, self._steps = True, 0, 0
-        if np.isfinite(rollouts.correct).any() or not len(failed):
+            return
+        failed = np.flatnonzero([str(kind).startswith("verifier_") for kind in rollouts.failure])
+        if not len(failed):
             return
         self._rollouts += len(failed)
         self._steps += 1
