@@ -138,10 +138,11 @@ def unused(
     Raises ValueError for those that a model cannot be asked without: images, sound, tools, system messages."""
     if unknown := [n for n in ignore if n not in names]:
         raise ValueError(f"{label} has no column {unknown[0]!r} to ignore; its columns are {', '.join(names)}")
-    roots = {name.split(".")[0] for name in (getattr(columns, f.name) for f in fields(columns))}
+    chosen = [getattr(columns, f.name) for f in fields(columns)]
+    with_role = {*ignore, *chosen, *(name.split(".")[0] for name in chosen)}
     left = []
     for name in names:
-        if name in ignore or name in roots | {getattr(columns, f.name) for f in fields(columns)}:
+        if name in with_role:
             continue
         filled = [v for row in rows if (v := row.get(name)) is not None and v != "" and v != []]
         if not filled:
@@ -234,12 +235,12 @@ def apart_from(found: list[Cell], held_out: list[Cell]) -> list[Cell]:
 
 def pool_of(found: list[Cell], kind: str) -> Pool:
     """The rows as a pool; ids are those of the table, or the content hash and a count among equal contents."""
-    seen: Counter[str] = Counter()
+    seen: Counter[tuple[str, str, str]] = Counter()
 
     def id_of(c: Cell) -> str:
-        content = content_id(c.messages or c.text, c.prefix, c.answer)
+        content = (c.messages or c.text, c.prefix, c.answer)
         seen[content] += 1
-        return c.id or content_id(c.messages or c.text, c.prefix, c.answer, seen[content] - 1)
+        return c.id or content_id(*content, seen[content] - 1)
 
     def column(of: Callable[[Cell], str]) -> np.ndarray:
         values = np.empty(len(found), dtype=object)
